@@ -16,6 +16,7 @@ Not obvious: a request waits as a whole, so a later request for any of its parti
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,7 @@ from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondApp
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.records.batch import COMPRESSION_MASK, HEADER_BYTES, crc_is_valid, read_header, with_records_section
-from barnabas_wire.records.compression import CompressionType
+from barnabas_wire.records.compression import CompressionType, CorruptCompressedData
 
 THREADS_MAX = 2
 """Codecs release the interpreter, and two cores are what brokers here have."""
@@ -36,6 +37,9 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Copied batches that wait for a thread or for the request before them. Beyond it clients are asked to try again."""
 SECTION_BYTES_MAX = 64 * 1024 * 1024
 """Largest records section that a batch may decompress to."""
+FIRST_SECTION_BYTES_MAX = 8 * 1024 * 1024
+"""Larger ones are opened one at a time, so that THREADS_MAX hostile batches take the memory of one."""
+_one_at_a_time = threading.Lock()
 _ATTRIBUTES_POSITION = 22
 """The low byte of a batch's attributes."""
 
@@ -168,6 +172,8 @@ class Recompression:
             self._stats.recompressed_batches += 1
             self._stats.recompressed_bytes += len(batches)
         except KafkaError as error:
+            # Their frames have what was decompressed, up to SECTION_BYTES_MAX, until the garbage collector comes.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
             request.errors[index] = error
         request.unready -= 1
         self._advance(request)
@@ -218,7 +224,13 @@ def recompressed(batch: bytes, codec: Codec) -> bytes:
     header = read_header(batch)
     if header.size_bytes != len(batch) or not crc_is_valid(memoryview(batch), 0, header):
         return batch
-    return with_records_section(batch, codec.kind, level=codec.level, decompressed_bytes_max=SECTION_BYTES_MAX)
+    try:
+        return with_records_section(
+            batch, codec.kind, level=codec.level, decompressed_bytes_max=FIRST_SECTION_BYTES_MAX
+        )
+    except CorruptCompressedData:  # or a large one
+        with _one_at_a_time:
+            return with_records_section(batch, codec.kind, level=codec.level, decompressed_bytes_max=SECTION_BYTES_MAX)
 
 
 def _pass_on(request: _Request) -> None:

@@ -132,6 +132,11 @@ async def test_a_batch_that_does_not_open_is_refused_and_the_others_of_its_reque
     assert header.size_bytes == len(broken)
     codes = [outcome.error and outcome.error.code for outcome in bench.answers[0]]
     assert codes == [None, ErrorCode.CORRUPT_MESSAGE, None]
+    refused = bench.answers[0][1].error
+    assert refused is not None
+    assert refused.__traceback__ is refused.__cause__ is refused.__context__ is None, (
+        "they would keep what was decompressed"
+    )
     assert [outcome.partition for outcome in bench.answers[0]] == [0, 1, 2]
     assert [entry.partition for entry in bench.appended] == [0, 2]
 

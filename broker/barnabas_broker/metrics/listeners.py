@@ -67,6 +67,11 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
         "Ranges read ahead from the disk by a thread before they were sent.",
         [({}, stats.cold_reads)],
     )
+    yield gauge(
+        "request_memory_bytes",
+        "Memory of unfinished and waiting requests and of unread answers; queued.max.request.bytes bounds it.",
+        [({}, stats.request_memory_bytes())],
+    )
     yield counter("network_wake_ups", "Times a connection was read.", [({}, stats.wake_ups)])
 
 

@@ -91,9 +91,23 @@ class NetworkConfig:
         },
     )
 
+    queued_max_request_bytes: int = field(
+        default=100 * 1024 * 1024,
+        metadata={
+            "key": "queued.max.request.bytes",
+            "doc": "Memory in bytes that requests of all clients of the node may take: those that have not come whole, those that "
+            "wait for their turn or their answer, and answers that are not read. Beyond half of it clients without progress are "
+            "closed; beyond it nothing more is read of a request that has begun. In Kafka it is off by default, with -1.",
+        },
+    )
+
     def __post_init__(self) -> None:
         if self.socket_request_max_bytes < 1024:
             raise ValueError("socket.request.max.bytes must be at least 1024")
+        if self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ValueError(
+                "queued.max.request.bytes must be at least socket.request.max.bytes, or the largest request would find no room"
+            )
         if self.max_connections_per_ip < 0 or self.tls_handshakes_per_second_max < 1:
             raise ValueError("max.connections.per.ip must be at least 0 and tls.handshakes.per.second.max at least 1")
         self.address_overrides()

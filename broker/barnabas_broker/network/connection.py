@@ -17,7 +17,9 @@ Not obvious:
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import termios
 from collections import deque
 from time import perf_counter
 from typing import Protocol
@@ -26,6 +28,7 @@ from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.request_memory import ANSWER_BYTES
 from barnabas_broker.network.requests import UNAUTHENTICATED, ClientRequests, RequestListener
 from barnabas_broker.network.tls_output import TlsOutputGate
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -34,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 LOGIN_TIMEOUT_S = 30.0
 """How long a client may take to log in."""
+TURN_REQUESTS_MAX = 128
+"""Requests of one connection that are taken up in one turn of the loop: a read brings tens of thousands of small ones, a second of work."""
+TLS_UNREAD_BYTES = 64 * 1024
+"""What asyncio reads and keeps, encrypted, of a connection that is not read. By default it is 256 KiB."""
 
 
 class ConnectionListener(RequestListener, Protocol):
@@ -71,6 +78,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         "_is_admitted",
         "_is_consuming",
         "_is_paused",
+        "_is_starved",
         "_reader",
         "_transport",
         "is_dirty",
@@ -91,6 +99,8 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         """Bytes of the answers in `_slots`: they count as queued before the gate has them, or one read could bring any number."""
         self._is_admitted = False
         self._is_paused = False
+        self._is_starved = False
+        """Whether it is not read because requests take too much memory."""
         self._is_consuming = False
         self.is_dirty = False
         self.last_active = 0.0
@@ -125,11 +135,13 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             self._listener.loop.call_later(LOGIN_TIMEOUT_S, self._end_login)
         if transport.get_extra_info("sslcontext") is not None:
             self._is_admitted = True
+            transport.set_read_buffer_limits(TLS_UNREAD_BYTES)  # type: ignore[attr-defined]  # of asyncio's TLS transports alone
             send_paced_to_another_host(transport.get_extra_info("socket"), self._listener.congestion_control)
             self._gate = TlsOutputGate(
                 transport=transport,
                 loop=self._listener.loop,
                 stats=self._listener.stats,
+                memory=self._listener.memory,
                 on_progress=self._gate_progress,
                 on_lost=self.close,
             )
@@ -146,6 +158,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             socket=socket,
             loop=self._listener.loop,
             stats=self._listener.stats,
+            memory=self._listener.memory,
             on_progress=self._gate_progress,
             on_lost=self.close,
         )
@@ -161,6 +174,10 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         stats.wake_ups += 1
         if self._reader.received(nbytes):
             self._take_frames()
+        memory = self._listener.memory
+        if memory.is_pressed and not self._is_closed and not self._is_starved and memory.must_wait(self):
+            self._is_starved = True
+            self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """TLS only: the client reads slowly."""
@@ -190,11 +207,36 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         if self._is_admitted:
             self._gate.close()
         self._reader.drop()
+        self._listener.memory.forget(self)
 
     def close(self, reason: str) -> None:
         """Close at once, count why. Safe at any time and more than once."""
         self._count_closed(reason)
         self._transport.abort()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that this connection takes of what all requests of the node may take, and would give back."""
+        return self._waiting_bytes + self._reader.kept_bytes + (self._gate.kept_bytes if self._is_admitted else 0)
+
+    @property
+    def has_sent_more(self) -> bool:
+        """Whether bytes of the client wait in the kernel."""
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        waiting = bytearray(4)
+        if descriptor >= 0:
+            fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+        return any(waiting)
+
+    def wanted(self) -> tuple[int, bool]:
+        """Bytes of memory that the next read takes, and whether they are for a large request."""
+        return self._reader.wanted()
+
+    def go_on_reading(self) -> None:
+        """There is memory for the rest of a request."""
+        self._is_starved = False
+        if not self._is_paused and not self._is_closed:
+            self._transport.resume_reading()
 
     @property
     def is_waited_for(self) -> bool:
@@ -213,13 +255,21 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         slots = self._slots
         listener = self._listener
         in_flight_max = listener.in_flight_max
-        queued_bytes_max = listener.queued_bytes_max
+        queued_bytes_max = self._queued_bytes_max
         gate = self._gate
         reader = self._reader
-        now = self.last_active = perf_counter()
+        now = perf_counter()
+        left = TURN_REQUESTS_MAX
         self._is_consuming = True
         try:
             for frame in reader.frames():
+                self.last_active = now
+                left -= 1
+                if left < 0:
+                    self._move_answers()
+                    self._hold()
+                    listener.loop.call_soon(self._go_on)
+                    return
                 if (
                     self._is_exclusive
                     or len(slots) >= in_flight_max
@@ -254,7 +304,15 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 listener.flush_soon(self)
         if self._is_paused:
             self._is_paused = False
-            self._transport.resume_reading()
+            if not self._is_starved:
+                self._transport.resume_reading()
+
+    @property
+    def _queued_bytes_max(self) -> int:
+        """Bytes of answers that may wait; few while memory is scarce, but another broker's."""
+        listener = self._listener
+        most = listener.queued_bytes_max
+        return most if self.is_of_broker or not listener.memory.is_pressed else min(most, ANSWER_BYTES)
 
     def _is_full(self) -> bool:
         """Whether no further request may be taken up: too much waits to be answered, or to be read by the client."""
@@ -262,7 +320,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         return (
             self._is_exclusive
             or len(self._slots) >= listener.in_flight_max
-            or self._gate.queued_bytes + self._answered_bytes >= listener.queued_bytes_max
+            or self._gate.queued_bytes + self._answered_bytes >= self._queued_bytes_max
         )
 
     def _hold(self) -> None:

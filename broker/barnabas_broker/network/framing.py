@@ -26,7 +26,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.receive_buffers import ReceiveBuffers, size_for
+from barnabas_broker.network.request_memory import READ_BYTES
 from barnabas_wire.kafka.errors import InvariantViolated
 
 FRAME_BYTES_MIN = 10
@@ -65,9 +66,11 @@ class FrameReader:
         "_filled",
         "_frame_bytes",
         "_frame_bytes_max",
+        "_held_bytes",
         "_large",
         "_large_view",
         "_lent",
+        "_memory",
         "_position",
         "_shared",
         "_stash",
@@ -82,6 +85,7 @@ class FrameReader:
             bytes_max_of: by api key << 16 | version: the largest frame that is worth room, in bytes.
         """
         self._buffers = buffers
+        self._memory = buffers.memory
         self._shared = buffers.shared
         self._frame_bytes_max = frame_bytes_max
         self._bytes_max_of = bytes_max_of
@@ -99,20 +103,24 @@ class FrameReader:
         """`_view[_position:_end]` is what `frames` goes through: at rest the shared buffer, so that a read sets its end alone."""
         self._lent: bytearray | None = None
         """The buffer of a large frame that is whole, until its frame is done with."""
+        self._held_bytes = 0
+        """Of the copy in which frames wait."""
         self.is_holding = False
         """Whether frames wait for `frames` to be taken up again; no bytes may be read meanwhile."""
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes go: behind what is stashed, in the shared buffer, or the rest of a large frame."""
         if self._large is not None:
+            if self._filled == len(self._large_view):
+                self._grow()
             return self._large_view[self._filled :]
         stash = self._stash
-        if not stash:
-            return self._shared
         shared = self._shared
+        if not stash:
+            return shared[:READ_BYTES] if self._memory.is_pressed else shared
         size = len(stash)
         shared[:size] = stash
-        return shared[size:]
+        return shared[size : size + READ_BYTES] if self._memory.is_pressed else shared[size:]
 
     def received(self, nbytes: int) -> bool:
         """Note that the first `nbytes` of get_buffer() were filled; returns whether there may be a whole frame now."""
@@ -123,7 +131,7 @@ class FrameReader:
             return self._filled == len(self._large_view) and self._is_large_whole()
         if self._stash:
             nbytes += len(self._stash)
-            self._stash = b""
+            self._set_stash(b"")
         self._end = nbytes
         return True
 
@@ -164,12 +172,36 @@ class FrameReader:
         if view is self._shared:  # others will read into it
             self._view = memoryview(bytes(view[self._position : self._end]))
             self._end -= self._position
+            self._held_bytes = self._end
+            self._memory.take(self._held_bytes)
             self._position = 0
         self.is_holding = True
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of this connection alone: what has come of a frame, and frames that wait."""
+        kept = len(self._stash) + self._held_bytes
+        if self._large is not None:
+            kept += len(self._large)
+        return kept if self._lent is None else kept + len(self._lent)
+
+    def wanted(self) -> tuple[int, bool]:
+        """Bytes of memory that the next read takes beyond what is kept, and whether they are for a large frame."""
+        if self._large is not None:
+            if self._filled < len(self._large_view):
+                return 0, True
+            return size_for(received_bytes=self._filled, frame_bytes=self._frame_bytes) - self._filled, True
+        received = len(self._stash)
+        if received < 4:
+            return 0, False
+        frame_bytes = 4 + _unpack_size(self._stash, 0)[0]
+        if frame_bytes <= STASHED_FRAME_BYTES_MAX:
+            return frame_bytes - received, False
+        return size_for(received_bytes=received, frame_bytes=frame_bytes), True
+
     def drop(self) -> None:
         """Let go of everything: the connection is closed."""
-        self._stash = b""
+        self._set_stash(b"")
         self._position = self._end = 0
         self.is_holding = False
         self._rest()
@@ -178,6 +210,9 @@ class FrameReader:
     def _rest(self) -> None:
         """The frames of another view than the shared buffer are done with."""
         self._view = self._shared
+        if self._held_bytes:
+            self._memory.give_back(self._held_bytes)
+            self._held_bytes = 0
         if self._lent is not None:
             lent, self._lent = self._lent, None
             self._buffers.give_back(lent)
@@ -187,12 +222,21 @@ class FrameReader:
         received = end - position
         # Its size was checked by `frames`.
         frame_bytes = 4 + _unpack_size(view, position)[0] if received >= 4 else 4
-        if frame_bytes <= STASHED_FRAME_BYTES_MAX or received < KIND_END:
-            self._stash = bytes(view[position:end])
+        is_small = frame_bytes <= STASHED_FRAME_BYTES_MAX or received < KIND_END
+        if is_small or (received <= STASHED_FRAME_BYTES_MAX and not self._memory.has_room(is_large=True)):
+            self._set_stash(bytes(view[position:end]))
             return
         buffer = self._buffers.take(received_bytes=received, frame_bytes=frame_bytes)
         buffer[:received] = view[position:end]
         self._set_large(buffer, received, frame_bytes)
+
+    def _set_stash(self, stash: bytes) -> None:
+        difference = len(stash) - len(self._stash)
+        self._stash = stash
+        if difference > 0:
+            self._memory.take(difference)
+        elif difference:
+            self._memory.give_back(-difference)
 
     def _set_large(self, buffer: bytearray, filled: int, frame_bytes: int) -> None:
         self._large = buffer
@@ -201,15 +245,11 @@ class FrameReader:
         self._frame_bytes = frame_bytes
 
     def _is_large_whole(self) -> bool:
-        """Whether the large frame, whose buffer is full, is whole; if not, its buffer grows."""
+        """Whether the large frame, whose buffer is full, is whole; if not, its buffer grows with the next read."""
         buffer = self._large
         assert buffer is not None
         filled = self._filled
         if filled < self._frame_bytes:
-            larger = self._buffers.take(received_bytes=filled, frame_bytes=self._frame_bytes)
-            larger[:filled] = buffer
-            self._drop_large()
-            self._set_large(larger, filled, self._frame_bytes)
             return False
         self._view = self._large_view
         self._position = 0
@@ -218,6 +258,14 @@ class FrameReader:
         self._large = None
         self._large_view = _NOTHING
         return True
+
+    def _grow(self) -> None:
+        buffer, filled = self._large, self._filled
+        assert buffer is not None
+        larger = self._buffers.take(received_bytes=filled, frame_bytes=self._frame_bytes)
+        larger[:filled] = buffer
+        self._drop_large()
+        self._set_large(larger, filled, self._frame_bytes)
 
     def _drop_large(self) -> None:
         if self._large is not None:

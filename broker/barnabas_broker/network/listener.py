@@ -29,6 +29,7 @@ from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.handshakes import HandshakeRate, TlsHandshake
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.request_memory import RELIEF_S, RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.listener_security import ListenerSecurity
@@ -87,7 +88,9 @@ class KafkaServer:
         self.config = config
         self.services = services
         self.stats = stats if stats is not None else NetworkStats()
-        self.buffers = ReceiveBuffers()
+        self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.stats.request_memory_bytes = lambda: self.memory.used
+        self.buffers = ReceiveBuffers(self.memory)
         self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=lambda: perf_counter() * 1000)
         self.connections: set[Connection] = set()
         self.handshakes: set[TlsHandshake] = set()
@@ -154,12 +157,14 @@ class KafkaServer:
                 idle = tasks.create_task(self._close_idle(), name="kafka-idle")
                 renewal = tasks.create_task(self._renew_certificates(), name="kafka-certificates")
                 keys = tasks.create_task(self._refresh_keys(), name="kafka-jwks")
+                relief = tasks.create_task(self._relieve_memory(), name="kafka-memory")
                 try:
                     await self._failure
                 finally:
                     idle.cancel()
                     renewal.cancel()
                     keys.cancel()
+                    relief.cancel()
                     await self.close()  # before the group ends: it would refuse the waiting part of a request
         finally:
             self._tasks = None
@@ -232,6 +237,30 @@ class KafkaServer:
                 if connection.last_active < deadline and not connection.is_waited_for:
                     connection.close("idle")
 
+    async def _relieve_memory(self) -> None:
+        """While requests take too much memory: close who makes no progress, let on who waits."""
+        memory = self.memory
+        pressed = asyncio.Event()
+        memory.on_pressed = pressed.set
+        while True:
+            await pressed.wait()
+            pressed.clear()
+            logger.warning(
+                "requests and unread answers of clients take %d MiB, more than half of queued.max.request.bytes: clients that make no "
+                "progress are closed",
+                memory.used >> 20,
+            )
+            closed = 0
+            while memory.is_pressed:
+                await asyncio.sleep(RELIEF_S)
+                stuck = memory.stuck(self.connections)
+                for connection in stuck:
+                    connection.close("memory")
+                closed += len(stuck)
+                await asyncio.sleep(0)  # connection_lost gives back
+                memory.let_on(is_first_forced=not stuck)
+            logger.info("there is memory for requests again; %d clients that made no progress were closed", closed)
+
     async def _refresh_keys(self) -> None:
         """Keep the keys of OAUTHBEARER's tokens fresh. Nobody logs in with a token before they are there."""
         sources = [
@@ -278,6 +307,7 @@ class KafkaListener:
         self.stats = server.stats
         self.apis = by_kind()
         self.buffers = server.buffers
+        self.memory = server.memory
         self.quotas = server.quotas
         self.spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = server.spawn
         self.fail: Callable[[InvariantViolated], None] = server.fail

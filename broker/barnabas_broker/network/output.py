@@ -21,9 +21,10 @@ import os
 import socket as sockets
 from asyncio.trsock import TransportSocket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from barnabas_broker.api.slot import Part, release_parts
+from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import File, FileRange
 
@@ -79,7 +80,9 @@ class OutputGate:
         "_is_corked",
         "_is_reading_ahead",
         "_is_waiting",
+        "_kept_bytes",
         "_loop",
+        "_memory",
         "_on_lost",
         "_on_progress",
         "_parts",
@@ -97,6 +100,7 @@ class OutputGate:
         socket: sockets.socket,
         loop: asyncio.AbstractEventLoop,
         stats: NetworkStats,
+        memory: RequestMemory,
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
     ) -> None:
@@ -105,6 +109,9 @@ class OutputGate:
         self._descriptor = socket.fileno()
         self._loop = loop
         self._stats = stats
+        self._memory = memory
+        self._kept_bytes = 0
+        """Counted as memory: what waited when the socket took no more, and what came since; without ranges, which are none."""
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._parts: deque[Part] = deque()
@@ -124,10 +131,13 @@ class OutputGate:
         self._parts.extend(parts)
         self.queued_bytes += size_bytes
         if self._is_waiting or self._is_reading_ahead or self._is_closed:
+            if self._is_waiting and not self._is_closed:
+                self._keep(parts)
             return
         if self._send():
             return
         self._is_waiting = True
+        self._keep(self._parts)
         self._loop.add_writer(self._descriptor, self._writable)
 
     def close(self) -> None:
@@ -135,6 +145,7 @@ class OutputGate:
         if self._is_closed:
             return
         self._is_closed = True
+        self._let_go()
         if self._is_waiting:
             self._loop.remove_writer(self._descriptor)
         parts, self._parts = self._parts, deque()
@@ -145,8 +156,23 @@ class OutputGate:
     def _writable(self) -> None:
         if self._send():
             self._is_waiting = False
+            self._let_go()
             self._loop.remove_writer(self._descriptor)
         self._on_progress()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of answers that a slow client has not read."""
+        return self._kept_bytes
+
+    def _keep(self, parts: Iterable[Part]) -> None:
+        kept = sum(len(part) for part in parts if type(part) is not FileRange)
+        self._kept_bytes += kept
+        self._memory.take(kept)
+
+    def _let_go(self) -> None:
+        self._memory.give_back(self._kept_bytes)
+        self._kept_bytes = 0
 
     def _send(self) -> bool:
         """Send up to a turn's worth. False when the socket must be waited for; True when nothing is left, or the disk

@@ -32,6 +32,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ChargedSlot, QuotaCharge, ResponseSlot
 from barnabas_broker.network.client_quotas import ClientQuotas, ConnectionQuota
 from barnabas_broker.network.framing import FRAME_BYTES_MIN, OversizedFrame
+from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
@@ -59,6 +60,7 @@ class RequestListener(Protocol):
     apis: dict[int, registry.Api]
     """Every version served, by api key << 16 | version."""
     quotas: ClientQuotas
+    memory: RequestMemory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Runs the waiting part of a handler."""
     fail: Callable[[InvariantViolated], None]
@@ -95,6 +97,7 @@ class ClientRequests:
         "_slot_type",
         "_slots",
         "_throttles",
+        "_waiting_bytes",
         "access",
         "charge",
         "client_host",
@@ -117,6 +120,8 @@ class ClientRequests:
         self._is_exclusive = False
         """Whether no further request is taken up: a handler waits, or the client is muted."""
         self._is_waiting = False
+        self._waiting_bytes = 0
+        """Of the request that a handler waits with."""
         self._throttles = 0
         """How many throttles are not over."""
         self.is_on_probation = False
@@ -246,9 +251,11 @@ class ClientRequests:
             self._bug(slot, error)
         else:
             self._slots.append(slot)
-            self._run_handler(slot, api, context, request)
+            self._run_handler(slot, api, context, request, len(frame))
 
-    def _run_handler(self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any) -> None:
+    def _run_handler(
+        self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any, request_bytes: int
+    ) -> None:
         """Call a handler of decoded requests; what must wait goes on in a task of the listener."""
         try:
             if api.gate is not None and not context.access.may(*api.gate):
@@ -256,7 +263,7 @@ class ClientRequests:
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
                 self._is_exclusive = self._is_waiting = True
-                task = self._listener.spawn(self._answer_later(slot, api, request, response))
+                task = self._listener.spawn(self._answer_later(slot, api, request, response, request_bytes))
                 if api.ends_with_client:
                     slot.cancel = task.cancel
                 return
@@ -267,8 +274,11 @@ class ClientRequests:
             self._bug(slot, error)
 
     async def _answer_later(
-        self, slot: ResponseSlot, api: registry.Api, request: Any, response: Awaitable[Any]
+        self, slot: ResponseSlot, api: registry.Api, request: Any, response: Awaitable[Any], request_bytes: int
     ) -> None:
+        memory = self._listener.memory
+        memory.take(request_bytes)
+        self._waiting_bytes = request_bytes
         try:
             self._answer(slot, await response)
         except KafkaError as error:
@@ -276,6 +286,8 @@ class ClientRequests:
         except Exception as error:
             self._bug(slot, error)
         finally:
+            memory.give_back(request_bytes)
+            self._waiting_bytes = 0
             self._is_waiting = False
             self._is_exclusive = self._throttles > 0
             self._go_on()

@@ -8,6 +8,7 @@ Read next:  connection.py, which counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barnabas_wire.histogram import Histogram
@@ -21,7 +22,7 @@ class NetworkStats:
     connections_accepted: int = 0
     connections_closed: Counter[str] = field(default_factory=Counter)
     """By reason: client, idle, frame, oversized, malformed, unsupported, limit, throttled, handshake, authentication, cut_off, short_read,
-    acks_zero_error, bug, shutdown."""
+    memory, acks_zero_error, bug, shutdown."""
     requests: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     """By kind: api key << 16 | version, as a request begins. Of what is served only: anybody can send kinds without end. No
     Counter, which adds by a Python call: once per request."""
@@ -37,6 +38,9 @@ class NetworkStats:
     """Ranges that were not in the page cache and were read ahead by a thread before they were sent."""
     wake_ups: int = 0
     """Times a connection was read; requests / wake_ups says how much the cork gathers."""
+
+    request_memory_bytes: Callable[[], int] = lambda: 0
+    """What requests of all clients take now; set by the listeners."""
 
     def time_of(self, api_key: int) -> Histogram:
         """The request time histogram of one API, made at its first request."""

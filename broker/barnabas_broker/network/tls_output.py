@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.output import JOINED_BYTES_MAX, TURN_BYTES_MAX, is_cached
+from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import FileRange
 
@@ -31,7 +32,9 @@ class TlsOutputGate:
         "_is_closed",
         "_is_paused",
         "_is_reading",
+        "_kept_bytes",
         "_loop",
+        "_memory",
         "_on_lost",
         "_on_progress",
         "_parts",
@@ -46,6 +49,7 @@ class TlsOutputGate:
         transport: asyncio.WriteTransport,
         loop: asyncio.AbstractEventLoop,
         stats: NetworkStats,
+        memory: RequestMemory,
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
     ) -> None:
@@ -54,6 +58,9 @@ class TlsOutputGate:
         self._transport = transport
         self._loop = loop
         self._stats = stats
+        self._memory = memory
+        self._kept_bytes = 0
+        """Counted as memory while the client does not read: see OutputGate, and the transport's buffer."""
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._parts: deque[Part] = deque()
@@ -67,16 +74,20 @@ class TlsOutputGate:
         """Queue answers and hand the transport what it takes now."""
         self._parts.extend(parts)
         self.queued_bytes += size_bytes
+        if self._is_paused and not self._is_closed:
+            self._keep(parts, 0)
         if not self._is_reading:
             self._pump()
 
     def pause(self) -> None:
         """The transport's buffer is full."""
         self._is_paused = True
+        self._keep(self._parts, WRITE_BUFFER_BYTES)
 
     def resume(self) -> None:
         """The transport's buffer has room again."""
         self._is_paused = False
+        self._let_go()
         if not self._is_closed and not self._is_reading:
             self._pump()
             self._on_progress()
@@ -84,9 +95,24 @@ class TlsOutputGate:
     def close(self) -> None:
         """Drop what is queued."""
         self._is_closed = True
+        self._let_go()
         parts, self._parts = self._parts, deque()
         self.queued_bytes = 0
         release_parts(parts)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of answers that a slow client has not read."""
+        return self._kept_bytes
+
+    def _keep(self, parts: Iterable[Part], more: int) -> None:
+        kept = more + sum(len(part) for part in parts if type(part) is not FileRange)
+        self._kept_bytes += kept
+        self._memory.take(kept)
+
+    def _let_go(self) -> None:
+        self._memory.give_back(self._kept_bytes)
+        self._kept_bytes = 0
 
     def _pump(self) -> None:
         """Hand over up to a turn's worth."""

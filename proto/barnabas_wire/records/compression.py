@@ -217,6 +217,7 @@ def _decompress_bounded(decompress_into: Callable[[Buffer, bytearray], int], dat
     try:
         size = decompress_into(data, out)
     except cramjam.DecompressionError as error:
+        del out  # the error keeps this frame
         raise CorruptCompressedData(f"does not decompress into {bytes_max} bytes: {error}") from error
     return bytes(memoryview(out)[:size])
 

@@ -18,7 +18,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from barnabas_broker.api import registry
-from barnabas_broker.network import listener, output
+from barnabas_broker.network import connection, listener, output
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_log.disk import RealDisk
@@ -636,20 +636,19 @@ async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activ
         trickling = await RawClient.connect(server)
         waiting = await RawClient.connect(server)
         await waiting.send(waiting.frame(fetch_request(), 12)[1])
-        frame = trickling.frame(ApiVersionsRequest(), 3)[1]
+        frame = trickling.frame(produce_request(bytes(1000)), 9)[1]
 
         async def trickle() -> None:
             for position in range(len(frame) - 1):
-                try:
-                    await trickling.send(frame[position : position + 1])
-                except ConnectionError:
-                    return
-                await asyncio.sleep(0.05)
+                await trickling.send(frame[position : position + 1])
+                await asyncio.sleep(0.02)
 
         task = asyncio.create_task(trickle())
         assert await asyncio.wait_for(silent.is_closed_by_server(), 10)
         assert await asyncio.wait_for(trickling.is_closed_by_server(), 10)
+        assert not task.done() or task.exception(), "it was closed while it trickled, not after"
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
         assert server.stats.connections_closed["idle"] == 2
         assert server.stats.connections == 1  # a client that waits for us is not idle
 
@@ -838,3 +837,21 @@ async def test_batches_are_not_kept_past_the_call() -> None:
             await client.call(produce_request(bytes((index,)) * 1000), 9)
         assert [data for _, _, data in replicas.appended] == [bytes((index,)) * 1000 for index in range(20)]
         assert all(base == Offset(index) for index, base in enumerate(range(20)))
+
+
+async def test_many_small_requests_of_one_client_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TURN_REQUESTS_MAX", 16)
+    async with running_server(make_services(), NetworkConfig(in_flight_requests_max=1 << 20)) as server:
+        busy, other = [await RawClient.connect(server) for _ in range(2)]
+        kind = ApiKey.API_VERSIONS << 16 | 3
+        sent = [busy.frame(ApiVersionsRequest(), 3) for _ in range(400)]
+        await busy.send(b"".join(frame for _, frame in sent))
+        await until(lambda: server.stats.requests[kind] > 0)
+        at_most = 0
+        while (before := server.stats.requests[kind]) < 400:
+            await asyncio.sleep(0)
+            at_most = max(at_most, server.stats.requests[kind] - before)
+        assert at_most <= 16
+        for correlation_id, _ in sent:
+            assert busy.decode(ApiKey.API_VERSIONS, 3, correlation_id, await busy.read_frame()).error_code == 0
+        assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0

@@ -15,6 +15,7 @@ from barnabas_broker.network.framing import (
     OversizedFrame,
 )
 from barnabas_broker.network.receive_buffers import FIRST_BYTES, GROWTH, SHARED_BYTES, ReceiveBuffers
+from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_wire.kafka.errors import InvariantViolated
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
@@ -29,7 +30,7 @@ class CountedBuffers(ReceiveBuffers):
     __slots__ = ("lent", "taken_bytes")
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(RequestMemory(1 << 30))
         self.lent: list[bytearray] = []
         self.taken_bytes = 0
 
@@ -48,7 +49,7 @@ class CountedBuffers(ReceiveBuffers):
 
 def make_reader(buffers: ReceiveBuffers | None = None) -> FrameReader:
     return FrameReader(
-        buffers if buffers is not None else ReceiveBuffers(),
+        buffers if buffers is not None else ReceiveBuffers(RequestMemory(1 << 30)),
         frame_bytes_max=FRAME_BYTES_MAX,
         bytes_max_of=lambda kind: SMALL_BYTES_MAX if kind == SMALL_KIND else FRAME_BYTES_MAX,
     )
@@ -98,7 +99,7 @@ def test_small_frames_are_the_same_cut_at_every_two_positions() -> None:
 
 
 def test_a_frame_that_comes_byte_by_byte_is_whole_with_its_last() -> None:
-    buffers = ReceiveBuffers()
+    buffers = ReceiveBuffers(RequestMemory(1 << 30))
     readers = [make_reader(buffers), make_reader(buffers)]  # they share memory: each finds its own beginning again
     stream = framed(BODIES[1])
     for position in range(len(stream)):
@@ -183,7 +184,7 @@ def test_held_frames_wait_as_they_are_and_no_bytes_may_come_meanwhile() -> None:
 
 
 def test_whole_frames_are_views_of_the_shared_buffer() -> None:
-    buffers = ReceiveBuffers()
+    buffers = ReceiveBuffers(RequestMemory(1 << 30))
     reader = make_reader(buffers)
     write(reader, framed(BODIES[0]) + framed(BODIES[1]))
     assert [frame.obj is buffers.shared.obj for frame in reader.frames()] == [True, True]
@@ -229,7 +230,7 @@ def test_a_promised_size_reserves_memory_by_what_came() -> None:
         list(reader.frames()) if sent <= 1000 else None
         assert sum(map(len, buffers.lent)) <= max(FIRST_BYTES, 2 * GROWTH * sent)
     reader.drop()
-    assert not buffers.lent
+    assert not buffers.lent and buffers.memory.used == 0
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -245,4 +246,4 @@ def test_a_connection_that_closes_gives_its_buffer_back_once(is_whole: bool) -> 
     assert reader.is_holding == is_whole and len(buffers.lent) == 1
     reader.drop()
     reader.drop()
-    assert not buffers.lent and not reader.is_holding
+    assert not buffers.lent and not reader.is_holding and buffers.memory.used == 0
