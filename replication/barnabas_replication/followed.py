@@ -361,9 +361,11 @@ class FollowedPartitions:
         if meaning is Meaning.APPEND:
             return self._append(followed, fetched, now_ms)
         if meaning is Meaning.TRUNCATE:
-            followed.failures = 0
             assert fetched.diverging_epoch is not None
-            self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
+            if not self._truncate(partition, EpochEnd(*fetched.diverging_epoch)):
+                self._pause(followed, now_ms)
+            else:
+                followed.failures = 0
         elif meaning is Meaning.START_OVER:
             logger.warning(
                 "%s: offset %d is out of the leader's range, starting over at %d",
@@ -419,9 +421,13 @@ class FollowedPartitions:
             )
         self._pause(followed, now_ms)
 
-    def _truncate(self, partition: Partition, leader: EpochEnd) -> None:
+    def _truncate(self, partition: Partition, leader: EpochEnd) -> bool:
+        """False when the log is damaged where it must be cut, and the cluster does not know that yet."""
         end_before = partition.log.log_end_offset
         step = follower_log.truncate_for(partition, leader)
+        if step is None:
+            logger.info("%s: damaged where it is to be truncated; reported first", partition.topic_partition)
+            return False
         self._stats.truncations += 1
         self._stats.truncations_below_high_watermark += step.is_below_high_watermark
         logger.info(
@@ -432,6 +438,7 @@ class FollowedPartitions:
             leader.epoch,
             leader.end_offset,
         )
+        return True
 
     def _await_flush(self, partition: Partition, now_ms: int) -> bool:
         """Have the log made durable; returns whether it is already."""

@@ -57,11 +57,19 @@ def _begin_where_its_first_batch_does(partition: Partition, batches: Buffer) -> 
         partition.set_high_watermark(first.base_offset)
 
 
-def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep:
-    """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""
+def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep | None:
+    """Cut to where our history parts from the leader's; another round may cut further (KIP-279).
+
+    None when the cut falls within damage and has to wait. It would take the whole damaged range, of which the part before the cut
+    may be committed; where the damage is gone with it, nothing shows that, so the cluster must know of the damage first.
+    """
     log = partition.log
     local = EpochEnd(*log.end_offset_for_epoch(leader.epoch))
-    truncating.truncate_to(log, truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset))
+    offset = truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset)
+    is_in_damage = any(damage.first_offset < offset < damage.end_offset for damage in log.damage)
+    if is_in_damage and not partition.is_known_out_of_sync:
+        return None
+    truncating.truncate_to(log, offset)
     end = log.log_end_offset
     is_below = end < partition.high_watermark
     if is_below:

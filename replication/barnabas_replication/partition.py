@@ -121,6 +121,7 @@ class Partition:
         "high_watermark",
         "host",
         "is_corrupt",
+        "is_known_corrupt",
         "is_leader",
         "is_of_internal_topic",
         "isr",
@@ -184,6 +185,8 @@ class Partition:
         self.has_room = True
         self.faulty_replicas: frozenset[BrokerId] = frozenset()
         """As the image has them: the controller would refuse them for the ISR."""
+        self.is_known_corrupt = False
+        """Whether the image has this very replica as corrupt: then the controller elects it only for want of any other."""
         self.waiting_for_commit = ProduceQueue()
         self.waiting_for_flush = ProduceQueue()
         self.follower_fetches = WaitingList()
@@ -216,6 +219,11 @@ class Partition:
         if self.is_corrupt:
             return ReplicaFault.CORRUPT
         return None if self.has_room else ReplicaFault.NO_ROOM
+
+    @property
+    def is_known_out_of_sync(self) -> bool:
+        """Whether the cluster knows that this replica is damaged and out of the ISR: nobody counts on what it holds."""
+        return self.is_known_corrupt and self.host.broker_id not in self.isr.committed
 
     @property
     def min_isr(self) -> int:

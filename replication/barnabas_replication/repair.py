@@ -77,7 +77,7 @@ class ReplicaFacts(NamedTuple):
     is_following: bool
     """Whether another broker leads."""
     is_known_out_of_sync: bool
-    """Whether the cluster knows it as faulty, and not in the ISR: nobody counts on what it holds."""
+    """Whether the cluster knows it as corrupt, and not in the ISR: nobody counts on what it holds."""
     high_watermark: Offset
     is_unrepairable: bool
     """Whether the leader's batches do not fit in the place of the damage."""
@@ -227,7 +227,7 @@ class Repairs:
             damage=damages[0] if damages else None,
             is_proved=patient.is_proved,
             is_following=not partition.is_leader and partition.leader_id not in (NO_BROKER, me),
-            is_known_out_of_sync=me in partition.faulty_replicas and me not in partition.isr.committed,
+            is_known_out_of_sync=partition.is_known_out_of_sync,
             high_watermark=partition.high_watermark,
             is_unrepairable=patient.is_unrepairable,
         )

@@ -17,6 +17,7 @@ import logging
 
 from barnabas_log import truncating
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.isr import IsrState
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_state import RemoteReplica, initial_replica
@@ -87,7 +88,7 @@ def _take_roles(partition: Partition, registration: PartitionRegistration) -> No
     partition.replicas = registration.replicas
     partition.partition_epoch = registration.partition_epoch
     partition.isr = IsrState.of(registration.isr)
-    partition.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
+    _take_faults(partition, registration)
     partition.proposal = None
     partition.remotes = {}
     partition.sent_high_watermarks = {}
@@ -114,12 +115,17 @@ def _begin_epoch(partition: Partition, registration: PartitionRegistration, now_
 
 def _take_replicas(partition: Partition, registration: PartitionRegistration, now_ms: int) -> None:
     """Replicas may come and go within a leader epoch (reassignment), and become faulty."""
-    partition.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
+    _take_faults(partition, registration)
     if registration.replicas == partition.replicas:
         return
     partition.replicas = registration.replicas
     partition.remotes = _remotes_of(partition, registration, now_ms)
     partition.follower_fetches.note()  # one that went and came again says anew where it stands
+
+
+def _take_faults(partition: Partition, registration: PartitionRegistration) -> None:
+    partition.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
+    partition.is_known_corrupt = registration.fault_of(partition.host.broker_id) is ReplicaFault.CORRUPT
 
 
 def _remotes_of(

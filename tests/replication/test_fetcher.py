@@ -14,6 +14,7 @@ import pytest
 
 from barnabas_log.errors import StorageFailed
 from barnabas_log.log_listener import NoListener
+from barnabas_log.scrub import DamagedRange
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
@@ -289,6 +290,24 @@ async def test_divergence_is_cut_round_by_round(tmp_path: Path) -> None:
         third = await bench.asked(3)
         assert (third.fetch_offset, third.last_fetched_epoch) == (2, 0)
         assert bench.stats.truncations == 1
+
+
+async def test_divergence_within_damage_is_asked_again_until_it_may_be_cut(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(batch(4, leader_epoch=1)))
+        await bench.asked(2)
+        log = bench.bench.log
+        log.damage = (DamagedRange(Offset(0), Offset(4), Offset(0), 0, log.size_bytes, "rot"),)
+        for count in (3, 4):
+            bench.peer.answers.put_nowait(data(diverging=(1, 1)))
+            assert (await bench.asked(count)).fetch_offset == 4
+        assert bench.fetcher._followed._followed[TP].failures == 2, "each time after a longer pause"
+        assert bench.stats.truncations == 0
+        bench.bench.partition.is_known_corrupt = True
+        bench.bench.partition.isr = IsrState.of((BrokerId(2),))
+        bench.peer.answers.put_nowait(data(diverging=(1, 1)))
+        assert (await bench.asked(5)).fetch_offset == 0
 
 
 async def test_out_of_range_starts_over_at_the_leaders_start(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
+from barnabas_log.scrub import DamagedRange
+from barnabas_quorum.records import FaultyReplica, ReplicaFault
 from barnabas_replication import follower_log, isr_changes, offset_lookup, reads, roles
 from barnabas_replication.controller import AlterPartitionOutcome
 from barnabas_replication.errors import (
@@ -554,6 +557,32 @@ def test_a_follower_truncates_by_epoch_and_below_its_hw_only_when_told(bench: Pa
     assert follower_log.truncate_for(part, EpochEnd(Epoch(1), Offset(2))) == (2, False)
     assert follower_log.truncate_for(part, EpochEnd(Epoch(0), Offset(0))) == (0, True)
     assert bench.hw == bench.log.log_end_offset == 0
+
+
+def test_a_cut_within_damage_waits_until_the_cluster_knows_of_the_damage(bench: PartitionBench) -> None:
+    """It takes what lies before it too, which is committed: without a sign of damage left the replica was still eligible."""
+    bench.follow(leader_epoch=1)
+    part, log = bench.partition, bench.log
+    for base, count in ((0, 1), (1, 3), (4, 1)):
+        follower_log.append_as_follower(
+            part, batch(count, base_offset=base, leader_epoch=1), high_watermark=Offset(0), log_start_offset=Offset(0)
+        )
+    log.damage = (damage := DamagedRange(Offset(0), Offset(4), Offset(0), 0, log.size_bytes, "rot"),)
+    assert follower_log.truncate_for(part, EpochEnd(Epoch(1), Offset(4))) == (4, False), "not within it"
+
+    within = EpochEnd(Epoch(1), Offset(1))
+    usual = registration(leader=2, isr=(2,), leader_epoch=1, partition_epoch=2)
+    roles.follow(part, usual)
+    assert follower_log.truncate_for(part, within) is None, "it may be eligible"
+    full = (FaultyReplica(BrokerId(1), ReplicaFault.NO_ROOM),)
+    roles.follow(part, replace(usual, partition_epoch=3, faults=full))
+    assert follower_log.truncate_for(part, within) is None, "a replica without room is eligible too"
+    assert (log.log_end_offset, log.damage) == (4, (damage,))
+
+    corrupt = (FaultyReplica(BrokerId(1), ReplicaFault.CORRUPT),)
+    roles.follow(part, replace(usual, partition_epoch=4, faults=corrupt))
+    assert follower_log.truncate_for(part, within) == (0, False)
+    assert log.damage == ()
 
 
 def test_an_epoch_that_wrote_nothing_is_forgotten_by_who_follows(bench: PartitionBench) -> None:

@@ -18,6 +18,8 @@ Nor these, for another guard holds when theirs is gone; unit tests hold each alo
 - A fetch of a life that the leader has not heard of counts. A follower fetches only once it has heard of itself.
 - Compaction passes the high watermark, loses a last sequence, swaps over a log that was cut, finishes half a swap. Clients have too
   little in flight, and cuts below what is committed are too rare; tests/log/cleaner holds each.
+- A cut within damage does not wait for the controller to know of the damage. One seed in some 400 CPU seconds;
+  tests/replication/test_partition.py holds it.
 - The epoch of an earlier life is led. Nobody is served before the broker has heard of this life (metadata/service_gate.py).
 """
 

@@ -180,6 +180,10 @@ def test_a_cut_before_damage_waits_for_descriptors() -> None:
     run(753789190)  # the repairs' task ended, and with it the broker
 
 
+def test_a_cut_within_damage_waits_until_the_replica_is_no_more_eligible() -> None:
+    run(3856962964)  # it was empty and without damage then, and eligible still: elected it had lost a committed record
+
+
 def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
     run(107548368)  # the damage hid the batch that a producer sent again, and it was appended twice
 
