@@ -59,6 +59,18 @@ SOURCE_OPTIONS = {
     "maxBytesPerTrigger": OptionRow(
         "", "most bytes of a micro-batch, as they lie in the logs; with maxOffsetsPerTrigger the lesser", is_stock=False
     ),
+    "mode": OptionRow(
+        "records",
+        "`table`: of each key the latest record of its partition before the end offsets, without tombstones and records without a "
+        "key; a task keeps the keys of its partition in memory, no values; batch only",
+        is_stock=False,
+    ),
+    "partitionedByKey": OptionRow(
+        "false",
+        "`true`: every producer chose partitions by the key as Kafka's do, and their count never changed; a filter on `key` then reads "
+        "one partition, where filter pushdown is on; batch only",
+        is_stock=False,
+    ),
     "minPartitions": OptionRow("", "at least about so many tasks: long ranges are split by bytes, at record batches"),
     "maxRecordsPerPartition": OptionRow("", "most offsets of a task"),
     "failOnDataLoss": OptionRow("true", "`false`: when wanted offsets are gone, go on at what is left, with a warning"),
@@ -85,6 +97,7 @@ _STREAM_ONLY = (
     "maxtriggerdelay",
     "commitoffsets",
 )
+_NOT_WITH_TABLE = ("minpartitions", "maxrecordsperpartition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +124,8 @@ class SourceOptions:
     is_data_loss_fatal: bool
     includes_headers: bool
     commits_offsets: bool
+    is_table: bool
+    is_partitioned_by_key: bool
     poll_timeout_ms: int
     offset_retries: int
     offset_retry_ms: int
@@ -150,6 +165,20 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         what = "commitOffsets=true" if commits else "startingOffsets=group"
         raise OptionError(f'{what} needs a group: say which with .option("kafka.group.id", "name")')
     requested_columns(given)
+    is_table, is_partitioned_by_key = (
+        _word(given, "mode", ("records", "table")) == "table",
+        _flag(given, "partitionedByKey"),
+    )
+    if is_stream and (is_table or is_partitioned_by_key):
+        raise OptionError(
+            f"{'mode=table' if is_table else 'partitionedByKey'} is for batch reads: of a stream, keep the latest of each key yourself, "
+            "or join it with a batch read"
+        )
+    if is_table and starting != EARLIEST:
+        raise OptionError(f"leave {starting_option} out with mode=table: the latest record of a key may lie anywhere")
+    for name in _NOT_WITH_TABLE:
+        if is_table and name in given:
+            raise OptionError(f"leave {_CANONICAL[name]} out with mode=table: one task must see a partition whole")
     return SourceOptions(
         cluster=cluster,
         topics=topics,
@@ -169,6 +198,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         is_data_loss_fatal=_flag(given, "failOnDataLoss"),
         includes_headers=includes_headers(given),
         commits_offsets=commits,
+        is_table=is_table,
+        is_partitioned_by_key=is_partitioned_by_key,
         poll_timeout_ms=whole_number(
             _text(given, "kafkaConsumer.pollTimeoutMs"), "kafkaConsumer.pollTimeoutMs", least=1
         ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import floor
 from typing import Any
@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from barnabas_wire.records.partitioning import partition_for_key
 from pyspark_barnabas.offsets import OffsetRange
 
 _PLANNER = "pyspark.sql.worker.plan_data_source_read"
@@ -44,6 +45,18 @@ class Pruning:
     offset_min: int = 0
     offset_end: int = _EVERYTHING
     timestamp_ms_min: int | None = None
+    keys: frozenset[bytes] | None = None
+
+    @property
+    def without_end(self) -> Pruning:
+        """What may decide which record is the latest of its key: later ones do, even where a filter does not let them through."""
+        return replace(self, offset_end=_EVERYTHING)
+
+    def of_key(self, whole: OffsetRange, partition_count: int) -> bool:
+        """Whether a wanted key can be in the partition, where Kafka's Java producer chose it by the key."""
+        if self.keys is None:
+            return True
+        return whole.partition.partition in {partition_for_key(key, partition_count) for key in self.keys}
 
     def of_range(self, whole: OffsetRange) -> OffsetRange | None:
         """The part of a range that topic, partition and offset leave; None when nothing is left."""
@@ -62,6 +75,7 @@ def narrowed(filters: Iterable[Filter]) -> Pruning:
     partitions: frozenset[int] | None = None
     offset_min, offset_end = 0, _EVERYTHING
     since: int | None = None
+    keys: frozenset[bytes] | None = None
     for one in filters:
         column = ".".join(getattr(one, "attribute", ()))
         values = _values(one)
@@ -69,6 +83,9 @@ def narrowed(filters: Iterable[Filter]) -> Pruning:
             topics = frozenset(values) if topics is None else topics & frozenset(values)
         elif column == "partition" and values is not None:
             partitions = frozenset(values) if partitions is None else partitions & frozenset(values)
+        elif column == "key" and values and all(isinstance(value, bytes | bytearray) for value in values):
+            # No value at all may mean null, which a key can be.
+            keys = frozenset(map(bytes, values)) if keys is None else keys & frozenset(map(bytes, values))
         elif column in ("offset", "partition"):
             low, end = _bounds(one, values)
             if column == "offset":
@@ -77,7 +94,7 @@ def narrowed(filters: Iterable[Filter]) -> Pruning:
             low_ms = _since_ms(one, values)
             if low_ms is not None:
                 since = low_ms if since is None else max(since, low_ms)
-    return Pruning(topics, partitions, offset_min, offset_end, since)
+    return Pruning(topics, partitions, offset_min, offset_end, since, keys)
 
 
 def is_on() -> bool:

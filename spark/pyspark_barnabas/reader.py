@@ -74,10 +74,7 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
     try:
         from pyspark_barnabas.decoder import RecordDecoder
     except ImportError as error:
-        raise ImportError(
-            f"format barnabas decodes in Spark's Python workers, and theirs lacks a library ({error}): "
-            "pip install 'barnabas[spark]' there"
-        ) from error
+        raise lacking(error) from error
     spare_the_collector()
     decoder = RecordDecoder(
         topic=wanted.topic,
@@ -86,6 +83,14 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
     )
     for at, records, plan in _fetches(wanted, options, decoder):
         yield from decoder.decode(records, plan, start=at, end=wanted.end)
+
+
+def lacking(error: ImportError) -> ImportError:
+    """The error of a worker that cannot load what decodes."""
+    return ImportError(
+        f"format barnabas decodes in Spark's Python workers, and theirs lacks a library ({error}): "
+        "pip install 'barnabas[spark]' there"
+    )
 
 
 @functools.cache

@@ -36,7 +36,7 @@ from pyspark_barnabas.options import (
     parse_options,
     requested_columns,
 )
-from pyspark_barnabas.reader import read_range
+from pyspark_barnabas.reader import lacking, read_range
 from pyspark_barnabas.resolution import Resolved, resolve
 from pyspark_barnabas.splits import cuts, pieces
 
@@ -103,7 +103,13 @@ class RangeReader:
         if not isinstance(partition, RangePartition):
             assert partition.value is None, f"{partition} is of another source"
             return iter(())  # what Spark makes of a plan without partitions: no topic has a record
-        return read_range(partition, self._options, self._schema)
+        if not self._options.is_table:
+            return read_range(partition, self._options, self._schema)
+        try:
+            from pyspark_barnabas.table import read_table
+        except ImportError as error:
+            raise lacking(error) from error
+        return read_table(partition, self._options, self._schema)
 
     @property
     def _client(self) -> SourceClient:
@@ -247,8 +253,12 @@ class BatchReader(RangeReader, DataSourceReader):
 
     def _pruned(self, wanted: Sequence[OffsetRange]) -> list[OffsetRange]:
         """What filters leave of the ranges."""
-        kept = [part for whole in wanted if (part := self._pruning.of_range(whole)) is not None]
-        since = self._pruning.timestamp_ms_min
+        pruning = self._pruning.without_end if self._options.is_table else self._pruning
+        kept = [part for whole in wanted if (part := pruning.of_range(whole)) is not None]
+        if kept and pruning.keys is not None and self._options.is_partitioned_by_key:
+            counts = {name: len(topic.partitions) for name, topic in self._topics(may_be_missing=False).items()}
+            kept = [part for part in kept if pruning.of_key(part, counts[part.partition.topic])]
+        since = pruning.timestamp_ms_min
         if since is None or not kept:
             return kept
         found = self._client.list_offsets({part.partition: since for part in kept})

@@ -1,0 +1,119 @@
+"""What a Spark session needs so that `format("barnabas")` works, and works fast: one call on the builder, which says what it set.
+
+May touch:  the environment of this process, the builder.   Must not touch: a session that runs, sockets, numba in this process.
+Invariants: what the caller set on the builder or in the environment stays; nothing is set without being said.
+Read next:  pushdown.py, which the session must allow; barnabas_wire/records/compiled.py for the cache of compiled code.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+ROWS_PER_BATCH = 65_536
+"""Spark cuts what Python yields and takes at 10,000 rows, which costs a third of a sink's rate."""
+PYTHON = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+CACHE = "NUMBA_CACHE_DIR"
+_COMPILE = "import pyspark_barnabas.scan, pyspark_barnabas.encoder"
+COMPILE_TIMEOUT_S = 120.0
+
+
+class Setting(NamedTuple):
+    """One thing that was set, or left as the caller had it."""
+
+    name: str
+    value: str
+    why: str
+    is_kept: bool = False
+    """Whether it was there before and stayed."""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}  ({'kept: ' if self.is_kept else ''}{self.why})"
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    python: str | None = None,
+    rows_per_batch: int = ROWS_PER_BATCH,
+    pushdown: bool = True,
+    cache_directory: str | Path | None = None,
+    say: Callable[[str], object] | None = print,
+) -> SparkSession.Builder:
+    """Set what a session needs, say each setting, and return the builder: `configure(SparkSession.builder).getOrCreate()`.
+
+    python: the interpreter of Spark's workers, which must have barnabas[spark] on every node (default: this one).
+    rows_per_batch: rows of one Arrow batch between Spark and Python. pushdown: filters on topic, partition, offset and
+    timestamp, and with partitionedByKey on key, narrow batch reads. cache_directory: where compiled code is kept, made and filled
+    here; default: beside the package, or a private directory below the temporary one. say: takes each line; None: quiet.
+
+    Raises ValueError for arguments that cannot be used, RuntimeError when a session runs already or the code cannot be compiled.
+    """
+    if rows_per_batch < 1:
+        raise ValueError(f"rows_per_batch={rows_per_batch}: at least 1, {ROWS_PER_BATCH} is good")
+    if SparkSession.getActiveSession() is not None:
+        raise RuntimeError(
+            "a session runs already and took its interpreter with it: call configure() first, or stop() it"
+        )
+    found = [
+        _environment(name, python or sys.executable, "interpreter of the workers", python is not None)
+        for name in PYTHON
+    ]
+    found += [
+        _option(
+            builder,
+            "spark.sql.execution.arrow.maxRecordsPerBatch",
+            str(rows_per_batch),
+            "rows of one Arrow batch; Spark's own default is 10000",
+        ),
+        _option(
+            builder,
+            "spark.sql.python.filterPushdown.enabled",
+            str(pushdown).lower(),
+            "filters narrow batch reads" if pushdown else "batch reads look at everything, then filter",
+        ),
+    ]
+    if cache_directory is not None:
+        place = Path(cache_directory).expanduser().absolute()
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found.append(_environment(CACHE, str(place), "compiled code of the workers", True))
+        found.append(_option(builder, f"spark.executorEnv.{CACHE}", str(place), "the same, on executors"))
+        _compile(os.environ[PYTHON[0]])
+    if say is not None:
+        for setting in found:
+            say(str(setting))
+    return builder
+
+
+def _environment(name: str, value: str, why: str, is_given: bool) -> Setting:
+    before = os.environ.get(name)
+    if before and not is_given:
+        return Setting(name, before, why, is_kept=True)
+    os.environ[name] = value
+    return Setting(name, value, why)
+
+
+def _option(builder: SparkSession.Builder, name: str, value: str, why: str) -> Setting:
+    before = builder._options.get(name)  # a builder tells nobody what it has
+    if before is not None:
+        return Setting(name, str(before), why, is_kept=True)
+    builder.config(name, value)
+    return Setting(name, value, why)
+
+
+def _compile(python: str) -> None:
+    """In a process of its own: numba in the driver would be forked with Spark's launcher."""
+    done = subprocess.run(
+        [python, "-c", _COMPILE], capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise RuntimeError(
+            f"{python} cannot load barnabas[spark]: {last}. Install it there, or name another with python="
+        )
