@@ -21,6 +21,22 @@ from pyspark.sql.datasource import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_barnabas.lag import Lag, LagListener, lag_metrics
+    from pyspark_barnabas.session import configure
+
+__all__ = ["DefaultSource", "Lag", "LagListener", "configure", "lag_metrics"]
+
+_FROM = {"Lag": "lag", "LagListener": "lag", "configure": "session", "lag_metrics": "lag"}
+"""What users import from here, and the module that it is loaded from when it is asked for."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
+
 
 class DefaultSource(DataSource):
     """The data source that Spark finds and registers under the name `barnabas`."""
