@@ -40,6 +40,7 @@ from barnabas_admin.local_node import (
     NodeDeath,
     describe_exit,
     live_processes,
+    node_environment,
     prepare_output,
     server_command,
     tail,
@@ -188,7 +189,9 @@ class LocalCluster:
             return "node.id: nodes are numbered from 1, and the voters are formatted with these numbers; leave it out"
         node = next(iter(self.nodes))
         words = [f"--override={key}={value}" for key, value in self.properties(node).items()]
-        done = subprocess.run(server_command("check", "-o", "json", *words), capture_output=True, text=True)
+        done = subprocess.run(
+            server_command("check", "-o", "json", *words), capture_output=True, text=True, env=node_environment()
+        )
         if done.returncode == 0:
             return None
         try:
@@ -571,7 +574,7 @@ class LocalCluster:
 
     def _run_server(self, node: LocalNode, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a node's `barnabas-server`; options as for Popen."""
-        return subprocess.Popen([*(node.server or server_command()), *arguments], **options)
+        return subprocess.Popen([*(node.server or server_command()), *arguments], env=node_environment(), **options)
 
     def _take_lock(self) -> None:
         if self._lock is not None:

@@ -87,6 +87,12 @@ class NodeDeath:
     last_words: str
 
 
+def node_environment() -> dict[str, str]:
+    """The environment of a local node: properties come from its file alone, and only we hear whether it is ready."""
+    ours = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_", "BARNABAS_FORMAT_FOR")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 def server_command(*arguments: str) -> list[str]:
     """The command line of `barnabas-server`: the console script beside this interpreter, else the module."""
     script = Path(sys.executable).parent / "barnabas-server"

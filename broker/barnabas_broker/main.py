@@ -11,7 +11,6 @@ import argparse
 import gc
 import importlib
 import json
-import logging
 import os
 import signal
 import socket
@@ -122,7 +121,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--format-for",
         metavar="CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID,…",
-        help="format first what is not formatted, for this cluster and these first voters: one start less than `format`",
+        default=os.environ.get("BARNABAS_FORMAT_FOR", ""),
+        help="format first what is not formatted, for this cluster and these first voters: one start less than `format`; also "
+        "as BARNABAS_FORMAT_FOR. Take it away once the cluster runs: a voter that lost its disk must not come back as it was",
     )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
@@ -159,6 +160,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     check = verbs.add_parser("check", help="say what a node would refuse of its properties, without starting it")
     check.add_argument("-c", "--config")
     check.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    check.add_argument(
+        "--values",
+        action="store_true",
+        help="print every key with its value and where it is from: flag, environment, file",
+    )
     check.add_argument("-o", "--output", choices=("text", "json"), default="text")
     docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
     docs.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -169,10 +175,10 @@ def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Names
     """-c and --override may stand before a verb or after it. Refuses what the verb would not read."""
     if options.verb is None:
         options.config, options.override = options.outer_config, options.outer_override
-        if not options.config:
+        if not options.config and not _is_configured_by_environment():
             parser.error("name a properties file to run a node: barnabas-server -c server.properties")
         return
-    if options.format_for:
+    if options.format_for and options.format_for != os.environ.get("BARNABAS_FORMAT_FOR"):
         parser.error(f"--format-for is of a node that runs, not of {options.verb}: leave it out")
     if not hasattr(options, "override"):
         if options.outer_override or options.outer_config:
@@ -182,11 +188,22 @@ def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Names
         parser.error(f"-c names {options.outer_config} and {options.config}: name one file")
     options.config = options.config or options.outer_config
     options.override = options.outer_override + options.override
-    if options.verb != "check" and not options.config:
+    if options.verb != "check" and not options.config and not _is_configured_by_environment():
         parser.error(f"name the node's properties file: barnabas-server {options.verb} -c server.properties")
 
 
+def _is_configured_by_environment() -> bool:
+    """Whether no file is needed: a container's environment says what the node is."""
+    return "KAFKA_PROCESS_ROLES" in os.environ
+
+
 def _properties(options: argparse.Namespace) -> dict[str, str]:
+    return {key: value for key, (value, _) in _sourced_properties(options).items()}
+
+
+def _sourced_properties(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
+    """Key -> (value, where it is from): a flag wins over the environment, the environment over the file."""
+    from barnabas_broker.config.environment import properties_of
     from barnabas_broker.config.keys import ConfigError
     from barnabas_broker.config.server import read_properties, refuse_unknown
 
@@ -197,33 +214,41 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
             raise ConfigError(f"--override {override}: write KEY=VALUE")
         given[key.strip()] = value.strip()
     refuse_unknown(given)
-    return (read_properties(options.config) if options.config else {}) | given
+    sources = {
+        "file": read_properties(options.config) if options.config else {},
+        "environment": properties_of(os.environ),
+        "flag": given,
+    }
+    return {key: (value, source) for source, found in sources.items() for key, value in found.items()}
 
 
 def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) -> int:
     gc.disable()  # until run_node: what is imported stays, and a fifth of the imports' time would go to looking at it
+    from barnabas_broker.config.keys import load
+    from barnabas_broker.config.log_output import LogOutputConfig, start_logging
     from barnabas_broker.config.server import node_config
     from barnabas_broker.node.process import run_node
+    from barnabas_broker.node.service_manager import ServiceManager
     from barnabas_log.disk import RealDisk
 
-    logging.basicConfig(
-        level=os.environ.get("BARNABAS_LOG_LEVEL", "INFO"),
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        stream=sys.stderr,
-    )
-    logging.getLogger("grpc").setLevel(logging.WARNING)  # at DEBUG it writes a line for every call
     if sys.platform != "linux":
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"a node needs Linux (sendfile, fdatasync); this is {sys.platform}"
         )
-    config = node_config(_properties(options))
+    properties = _properties(options)
+    node_id = properties.get("node.id", "")
+    start_logging(
+        load(LogOutputConfig, properties),
+        default_level=os.environ.get("BARNABAS_LOG_LEVEL", "INFO"),
+        node_id=int(node_id) if node_id.isdigit() else None,
+    )
+    config = node_config(properties)
     _refuse_taken_ports(config.server)
     if options.format_for:
         _format_first(config.server, options.format_for)
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
-    return run_node(config, open_disk=open_disk or RealDisk)
+    return run_node(config, open_disk=open_disk or RealDisk, service_manager=ServiceManager.of(os.environ))
 
 
 def _format_first(server: ServerConfig, identity: str) -> None:
@@ -364,7 +389,26 @@ def _info(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from barnabas_broker.config.server import node_config
 
-    node_config(_properties(options))
+    properties = _sourced_properties(options)
+    config = node_config({key: value for key, (value, _) in properties.items()})
+    if not options.values:
+        return 0
+    from barnabas_broker.node.facts import HIDDEN_VALUE
+    from barnabas_broker.security.listener_security import has_secret
+
+    values = {key.name: (value, "default", key.is_sensitive) for key, value in config.values()}
+    for key, (value, source) in properties.items():
+        is_sensitive = has_secret(key) or (key in values and values[key][2])
+        values[key] = (values[key][0] if key in values else value, source, is_sensitive)
+    rows = [
+        {"key": key, "value": HIDDEN_VALUE if is_sensitive and value else value, "source": source}
+        for key, (value, source, is_sensitive) in sorted(values.items())
+    ]
+    if options.output == "json":
+        print(json.dumps({"api_version": "v1", "values": rows}, indent=2))
+    else:
+        width = max(len(row["key"]) for row in rows)
+        print("\n".join(f"{row['key']:{width}}  {row['source']:11}  {row['value']}" for row in rows))
     return 0
 
 

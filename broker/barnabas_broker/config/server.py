@@ -19,6 +19,7 @@ from pathlib import Path
 
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
+from barnabas_broker.config.log_output import LogOutputConfig
 from barnabas_broker.config.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
@@ -257,6 +258,7 @@ class NodeConfig:
     authorization: AuthorizationConfig
     audit: AuditConfig
     quota: QuotaConfig
+    log_output: LogOutputConfig
     security: SecurityConfig
     """What listeners have that say nothing else."""
     listener_security: Mapping[str, ListenerSecurity]
@@ -291,6 +293,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     AuthorizationConfig,
     AuditConfig,
     QuotaConfig,
+    LogOutputConfig,
     SecurityConfig,
 )
 
@@ -364,6 +367,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         authorization=load(AuthorizationConfig, properties),
         audit=load(AuditConfig, properties),
         quota=load(QuotaConfig, properties),
+        log_output=load(LogOutputConfig, properties),
         security=load(SecurityConfig, properties),
         listener_security=load_listeners(names, properties),
         client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),

@@ -30,6 +30,13 @@ class NetworkConfig:
             "A request that trickles in does not count as activity until it is whole.",
         },
     )
+    request_log_sample_every: int = field(
+        default=0,
+        metadata={
+            "key": "request.log.sample.every",
+            "doc": "One in so many requests is logged by barnabas_broker.requests: API, principal, address, time, size; 0 = none.",
+        },
+    )
     max_connections: int = field(
         default=10_000,
         metadata={
@@ -111,6 +118,8 @@ class NetworkConfig:
         if self.max_connections_per_ip < 0 or self.tls_handshakes_per_second_max < 1:
             raise ValueError("max.connections.per.ip must be at least 0 and tls.handshakes.per.second.max at least 1")
         self.address_overrides()
+        if self.request_log_sample_every < 0:
+            raise ValueError("request.log.sample.every must be at least 0")
         if self.inter_broker_connections_reserved < 0:
             raise ValueError("inter.broker.connections.reserved must be at least 0")
         if self.in_flight_requests_max < 1 or self.max_connections < 1 or self.queued_response_bytes_max < 1:

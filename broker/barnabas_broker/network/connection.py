@@ -28,6 +28,7 @@ from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import ANSWER_BYTES
 from barnabas_broker.network.requests import UNAUTHENTICATED, ClientRequests, RequestListener
 from barnabas_broker.network.tls_output import TlsOutputGate
@@ -51,6 +52,8 @@ class ConnectionListener(RequestListener, Protocol):
     frame_bytes_max: int
     in_flight_max: int
     queued_bytes_max: int
+    request_log: RequestLog | None
+    """None: no request is logged."""
 
     def principal_of(self, transport: asyncio.Transport) -> str | None:
         """Who a client is before any login: by its certificate, else anonymous. None refuses it."""
@@ -366,9 +369,12 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         api_key, started, alike = -1, 0.0, 0
         stats = self._listener.stats
         times = stats.request_time_s
+        log = self._listener.request_log
         now = perf_counter()
         while slots and slots[0].is_done:
             slot = slots.popleft()
+            if log is not None:
+                log.note(self, slot, now)
             if slot.started != started or slot.api_key != api_key:
                 if alike:
                     (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)

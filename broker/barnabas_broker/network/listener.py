@@ -29,6 +29,7 @@ from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.handshakes import HandshakeRate, TlsHandshake
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import RELIEF_S, RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.quota import QuotaConfig
@@ -91,6 +92,8 @@ class KafkaServer:
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.stats.request_memory_bytes = lambda: self.memory.used
         self.buffers = ReceiveBuffers(self.memory)
+        every = config.request_log_sample_every
+        self.request_log = RequestLog(every) if every else None
         self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=lambda: perf_counter() * 1000)
         self.connections: set[Connection] = set()
         self.handshakes: set[TlsHandshake] = set()
@@ -305,6 +308,7 @@ class KafkaListener:
         self.loop = loop
         self.services = server.services
         self.stats = server.stats
+        self.request_log = server.request_log
         self.apis = by_kind()
         self.buffers = server.buffers
         self.memory = server.memory

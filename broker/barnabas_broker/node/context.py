@@ -18,6 +18,7 @@ from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.metrics.lane_probe import LaneProbe
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
+from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.security.audit import AuditLog
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Uuid
@@ -51,6 +52,8 @@ class NodeContext:
     """How late the data lane is."""
     random: Random
     audit: AuditLog
+    service_manager: ServiceManager
+    """Who started this process."""
 
     @classmethod
     def make(
@@ -60,6 +63,7 @@ class NodeContext:
         control: ControlLane,
         descriptors: DescriptorBudget,
         open_disk: Callable[[], RealDisk],
+        service_manager: ServiceManager,
     ) -> NodeContext:
         """A new start, on the loop that runs: the data lane."""
         return cls(
@@ -73,6 +77,7 @@ class NodeContext:
             started_s=time.time(),
             data_probe=LaneProbe(clock_ms=monotonic_ms),
             random=Random(os.urandom(16)),
+            service_manager=service_manager,
         )
 
     def new_random(self) -> Random:

@@ -98,6 +98,7 @@ class ControlService:
             self._parts.quorum.run(),
             self._probe.run(),
             self._renew_certificates(),
+            self._context.service_manager.run(find_unready=self._find_unready, find_dead=self._find_dead),
         ]
         if self._parts.driver is not None:
             parts.append(self._parts.driver.run())

@@ -34,6 +34,7 @@ from barnabas_broker.node.incarnation_file import (
     go_over,
     own_incarnation,
 )
+from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
 from barnabas_broker.version import COMMIT, VERSION
 from barnabas_log.disk import Disk, RealDisk
@@ -56,8 +57,15 @@ class Node:
         control: ControlLane,
         descriptors: DescriptorBudget,
         open_disk: Callable[[], RealDisk] = RealDisk,
+        service_manager: ServiceManager | None = None,
     ) -> None:
-        self._context = NodeContext.make(config, control=control, descriptors=descriptors, open_disk=open_disk)
+        self._context = NodeContext.make(
+            config,
+            control=control,
+            descriptors=descriptors,
+            open_disk=open_disk,
+            service_manager=service_manager or ServiceManager(),
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""

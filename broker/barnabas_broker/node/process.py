@@ -19,6 +19,7 @@ from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget, claim_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.storage import StorageError
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -30,19 +31,30 @@ SAME_REQUEST_S = 1.0
 """`timeout` and others signal the process and then its whole group: that is one request to stop, not two."""
 
 
-def run_node(config: NodeConfig, *, open_disk: Callable[[], RealDisk] = RealDisk) -> int:
+def run_node(
+    config: NodeConfig,
+    *,
+    open_disk: Callable[[], RealDisk] = RealDisk,
+    service_manager: ServiceManager | None = None,
+) -> int:
     """Run until stopped; returns the exit status. Raises KafkaError for what the operator must mend before a start.
 
+    service_manager: hears when the node is ready and when it stops.
     open_disk: makes each Disk that the node uses; a proof of power loss brings one that remembers what was not flushed.
     """
     descriptors = claim_descriptors(
         connections_wanted=config.network.max_connections,
         reserve_wanted=config.network.inter_broker_connections_reserved,
     )
-    return asyncio.run(_run(config, descriptors, open_disk))
+    return asyncio.run(_run(config, descriptors, open_disk, service_manager or ServiceManager()))
 
 
-async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Callable[[], RealDisk]) -> int:
+async def _run(
+    config: NodeConfig,
+    descriptors: DescriptorBudget,
+    open_disk: Callable[[], RealDisk],
+    service_manager: ServiceManager,
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     asked_s = 0.0
@@ -51,6 +63,7 @@ async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Cal
         nonlocal asked_s
         if not stop.is_set():
             asked_s = loop.time()
+            service_manager.tell("STOPPING=1", "STATUS=handing over")
             stop.set()
         elif loop.time() - asked_s >= SAME_REQUEST_S:
             logger.warning("stopping at once: asked a second time")
@@ -63,7 +76,10 @@ async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Cal
     gc.enable()
     control = ControlLane()
     try:
-        await Node(config, control=control, descriptors=descriptors, open_disk=open_disk).run(stop)
+        node = Node(
+            config, control=control, descriptors=descriptors, open_disk=open_disk, service_manager=service_manager
+        )
+        await node.run(stop)
     except KafkaError:
         raise
     except ExceptionGroup as failures:

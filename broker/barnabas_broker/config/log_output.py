@@ -1,0 +1,133 @@
+"""What a node logs, in which form, where to, and how much of it is kept.
+
+May touch:  the logging module, the log file that is named.   Must not touch: other files, metadata.
+Invariants: without a key a node logs text to stderr at INFO, as ever; a line of JSON is one object; a file never grows beyond its size.
+Read next:  loggers.py, which changes levels while a node runs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import json
+import logging
+import logging.handlers
+import sys
+from dataclasses import dataclass, field
+
+from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.config.loggers import LEVELS
+
+TEXT_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+TEXT_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+class LogFormat(enum.Enum):
+    """A line for people, or an object for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOutputConfig:
+    """Keys of the node's own log; the logs of records are LogConfig's."""
+
+    form: LogFormat = field(
+        default=LogFormat.TEXT,
+        metadata={
+            "key": "log.format",
+            "doc": "Form of the node's own log: text, or json, an object a line with time, level, logger, node, message, "
+            "and exception where there is one.",
+        },
+    )
+    level: str | None = field(
+        default=None,
+        metadata={
+            "key": "log.level",
+            "doc": "FATAL, ERROR, WARN, INFO, DEBUG or TRACE; then NAME=LEVEL for single loggers, comma-separated: "
+            "INFO,barnabas_replication=DEBUG. Else BARNABAS_LOG_LEVEL, else INFO. While a broker runs: barnabas broker log-level.",
+        },
+    )
+    file: str | None = field(
+        default=None, metadata={"key": "log.file", "doc": "File of the node's own log; standard error if not set."}
+    )
+    file_max_bytes: int = field(
+        default=100 * 1024 * 1024,
+        metadata={
+            "key": "log.file.max.bytes",
+            "doc": "Size at which log.file is renamed to its name with .1, and so on; 0 = never.",
+        },
+    )
+    file_backups: int = field(
+        default=5, metadata={"key": "log.file.backups", "doc": "How many renamed log files are kept."}
+    )
+
+    def levels(self) -> dict[str, int]:
+        """Level by logger name, "" for all others. Raises ConfigError."""
+        found: dict[str, int] = {}
+        for part in (self.level or "").split(","):
+            name, separator, word = part.strip().rpartition("=")
+            if not part.strip():
+                continue
+            if word.upper() not in LEVELS or (separator and not name):
+                raise ConfigError(f"log.level={self.level}: use one of {', '.join(LEVELS)}, or NAME=LEVEL with commas")
+            found[name] = LEVELS[word.upper()]
+        return found
+
+    def __post_init__(self) -> None:
+        self.levels()
+        for key, value in (("log.file.max.bytes", self.file_max_bytes), ("log.file.backups", self.file_backups)):
+            if value < 0:
+                raise ConfigError(f"{key}={value}: use 0 or greater")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each message, of one line."""
+
+    def __init__(self, node_id: int | None) -> None:
+        super().__init__()
+        self._node_id = node_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        fields: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "node": self._node_id,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_id: int | None = None) -> None:
+    """Give the root logger its handler, unless a program that we run in has given it one and the config says nothing else.
+
+    `default_level` counts where the config names none. Raises ConfigError for a file that cannot be
+    written."""
+    if logging.root.handlers and config == LogOutputConfig():
+        return
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if config.file:
+        try:
+            handler = logging.handlers.RotatingFileHandler(
+                config.file, maxBytes=config.file_max_bytes, backupCount=config.file_backups, encoding="utf-8"
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"log.file={config.file}: {error.strerror}; name a file that this user may write"
+            ) from error
+    is_json = config.form is LogFormat.JSON
+    handler.setFormatter(JsonFormatter(node_id) if is_json else logging.Formatter(TEXT_FORMAT, TEXT_TIME))
+    for former in tuple(logging.root.handlers):
+        logging.root.removeHandler(former)
+        former.close()
+    logging.root.addHandler(handler)
+    logging.root.setLevel(default_level)
+    logging.getLogger("grpc").setLevel(logging.WARNING)  # at DEBUG it writes a line for every call
+    for name, level in config.levels().items():
+        logging.getLogger(name or None).setLevel(level)
