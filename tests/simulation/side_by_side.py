@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.watchdog import watched
+
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -26,9 +28,11 @@ def processes() -> ProcessPoolExecutor:
 
 @contextmanager
 def telling(seed: int) -> Iterator[None]:
-    """What a seed breaks, in words: not every exception finds its way out of a process. Raises AssertionError."""
+    """What a seed breaks, in words: not every exception finds its way out of a process; that it does not end, too.
+    Raises AssertionError."""
     try:
-        yield
+        with watched(seed):
+            yield
     except Exception as broken:
         raise AssertionError(f"seed {seed}: {type(broken).__name__}: {broken}") from broken
 

@@ -88,10 +88,10 @@ def test_every_search_tells_the_seed(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_a_search_that_had_to_be_killed_tells_its_seed_and_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not even the signal gets through, as in one long step of C: here the CPU time of the whole search is too little."""
-    monkeypatch.setattr(mutants, "KILL_CPU_S", -997)
+    monkeypatch.setattr(mutants, "KILL_CPU_S", -998)
     found = mutants.hunt(None, seed=900, cpu_limit_s=1000.0, simulation="raft")
     assert found.is_found and found.seed is not None and found.seed > 900
-    assert found.law == f"SeedNeverEnded: seed {found.seed} was running when the search was killed after 3 CPU s"
+    assert found.law == f"SeedNeverEnded: seed {found.seed} was running when the search was killed after 2 CPU s"
 
 
 def test_clean_code_that_could_not_be_searched_is_not_called_clean(monkeypatch: pytest.MonkeyPatch) -> None:
