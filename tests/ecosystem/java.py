@@ -20,6 +20,7 @@ IS_FULL = bool(os.environ.get("BARNABAS_ECOSYSTEM_FULL"))
 FETCH_TIMEOUT_S = 240.0
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m")
 STOP_TIMEOUT_S = 30.0
+RUNTIME = "java"
 
 
 @functools.cache
@@ -74,8 +75,16 @@ def java_copier(directory: Path) -> list[str]:
     Raises CalledProcessError.
     """
     build("Copier.java", directory)
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    return ["java", *FLAGS, quiet, "-cp", f"{directory}{os.pathsep}{classpath()}", "Copier"]
+    logged = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+    return [
+        RUNTIME,
+        *FLAGS,
+        *logged,
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+        "-cp",
+        f"{directory}{os.pathsep}{classpath()}",
+        "Copier",
+    ]
 
 
 class JavaProgram:
@@ -86,7 +95,7 @@ class JavaProgram:
         self.output = directory / f"{name.rpartition('.')[2]}-{len(list(directory.glob('*.log')))}.log"
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                ["java", *FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", name, *arguments],
+                [RUNTIME, *FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", name, *arguments],
                 env={**os.environ, "CLASSPATH": f"{directory}{os.pathsep}{classpath()}"},
                 stdin=subprocess.PIPE,
                 stdout=output,

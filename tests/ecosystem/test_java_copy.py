@@ -17,7 +17,15 @@ def test_a_copy_by_three_java_clients_is_exact_whatever_is_killed(jars: None, tm
     copier = java_copier(tmp_path)
     overrides = {"group.initial.rebalance.delay.ms": "0"}
     with ForkedCluster(tmp_path / "cluster", nodes=3, base_port=find_base_port(), overrides=overrides) as cluster:
-        report = Copy(cluster, records=RECORDS, seed=19, fault_every_s=FAULT_EVERY_S, copier=copier).run()
+        copy = Copy(
+            cluster,
+            records=RECORDS,
+            seed=19,
+            fault_every_s=FAULT_EVERY_S,
+            directory=tmp_path / "scene",
+            copier=copier,
+        )
+        report = copy.run()
     print(report)
     assert report.is_exact, str(report)
     assert report.kills.total() >= 1, str(report)
