@@ -197,6 +197,9 @@ def test_what_is_prepared_does_not_hang_and_is_ended_by_name(cluster: LocalClust
         assert taken.error_code == ErrorCode.INVALID_TXN_STATE
 
     with_client(cluster, prepare)
+    listed = [run("txn", "list", "--pattern", pattern)["transactions"] for pattern in (r"two\s.*", "two")]
+    assert [[each["transactional_id"] for each in found] for found in listed] == [["two phases"], []]
+    run("txn", "list", "--pattern", "(", status=1)
     assert run("txn", "describe", "two phases")["state"] == "Prepared"
     assert [each["transactional_id"] for each in run("txn", "list", "--state", "Prepared")["transactions"]] == [
         "two phases"

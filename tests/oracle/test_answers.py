@@ -51,7 +51,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
-    no-pattern           ListTransactions v2, whose pattern is RE2's: not served yet.
     no-moves             Moving replicas between directories: not served yet.
     no-new-groups        Groups of KIP-848: not served yet; ConsumerGroupHeartbeat is advertised, and says so.
     no-share-groups      Share and streams groups and their coordinators: not served yet.
@@ -67,10 +66,22 @@ from typing import Any
 import pytest
 
 from tests.oracle.answers import Side, differences
-from tests.oracle.cases import CASES, Case, cluster, configs, fetch, groups, offsets, produce, restart, topics
+from tests.oracle.cases import (
+    CASES,
+    Case,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    offsets,
+    produce,
+    restart,
+    topics,
+    transactions,
+)
 from tests.oracle.conftest import Pair
 
-FAMILIES = (cluster, configs, fetch, groups, offsets, produce, restart, topics)
+FAMILIES = (cluster, configs, fetch, groups, offsets, produce, restart, topics, transactions)
 """Importing them has filled CASES."""
 REASONS = frozenset(re.findall(r"^    ([a-z-]+) {2,}\S", __doc__ or "", re.MULTILINE))
 

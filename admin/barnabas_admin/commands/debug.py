@@ -30,6 +30,7 @@ PACKAGES = (
     "protobuf",
     "prometheus-client",
     "google-crc32c",
+    "google-re2",
     "cramjam",
     "cryptography",
     "rpds-py",

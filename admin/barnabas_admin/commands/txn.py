@@ -29,9 +29,16 @@ PREPARED = "Prepared"
 
 @click.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in this state; may be repeated.")
+@click.option(
+    "--pattern",
+    metavar="RE2",
+    help="Only ids that match this regular expression as a whole, in RE2's syntax: 'orders-.*'.",
+)
 @click.option("--open-for", type=click.FloatRange(min=0), metavar="SECONDS", help="Only those open for longer.")
 @common_options
-def list_transactions(invocation: Invocation, states: tuple[str, ...], open_for: float | None) -> None:
+def list_transactions(
+    invocation: Invocation, states: tuple[str, ...], pattern: str | None, open_for: float | None
+) -> None:
     """List the transactional ids with their state and coordinator."""
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.client.cluster import ClusterClient
@@ -39,7 +46,9 @@ def list_transactions(invocation: Invocation, states: tuple[str, ...], open_for:
     from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
-        state_filters=list(states), duration_filter=-1 if open_for is None else int(open_for * 1000)
+        state_filters=list(states),
+        duration_filter=-1 if open_for is None else int(open_for * 1000),
+        transactional_id_pattern=pattern,
     )
 
     async def work(client: ClusterClient) -> list[dict[str, Any]]:
@@ -47,6 +56,12 @@ def list_transactions(invocation: Invocation, states: tuple[str, ...], open_for:
         found = []
         for broker_id in sorted(view.brokers):
             answer = await client.call(request, broker_id=broker_id)
+            if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+                raise AdminError(
+                    f"the pattern {pattern!r} is no regular expression of RE2, or too large",
+                    code=ErrorCode.INVALID_REGULAR_EXPRESSION,
+                    hint="RE2 has no back-references and no look-around; put a backslash before a sign that is meant as itself",
+                )
             if answer.error_code:
                 raise KafkaError.of(known_code(answer.error_code), f"listing the transactions of broker {broker_id}")
             if answer.unknown_state_filters:

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-1,
+"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-2,
 PrepareTxn v0 (our own).
 
 May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
@@ -11,12 +11,13 @@ speaks transaction.version 2) or only to ask (`verify_only`). One unknown partit
 OPERATION_NOT_ATTEMPTED. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients from before it (v0-1). EndTxn v5 and TxnOffsetCommit v5
 are those of transaction.version 2. A group's partition of __consumer_offsets is confirmed with the transaction's coordinator before
 offsets are committed, and added to the transaction by v5.
-Differences from Kafka: ListTransactions v2, which filters by a pattern, is not offered: matching a stranger's pattern takes a matcher
-of linear time (RE2), and Python's would let one request take the loop for ever.
+A pattern of ListTransactions v2 that is none is INVALID_REGULAR_EXPRESSION for the request as a whole; an empty one is no filter.
+Differences from Kafka: such a pattern must fit 256 KiB once compiled (id_pattern.py).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -26,6 +27,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Writer
+from barnabas_broker.coordinator.transaction.id_pattern import compile_id_pattern
 from barnabas_broker.coordinator.transaction.state import BY_TITLE, CLASSIC, EPOCH_PER_TRANSACTION, Producer
 from barnabas_quorum.image.rights import (
     CLUSTER,
@@ -67,6 +69,8 @@ from barnabas_wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+logger = logging.getLogger(__name__)
 
 BATCHED_FROM: Final = 4
 """First version of AddPartitionsToTxn that brokers send."""
@@ -390,12 +394,18 @@ def _described(services: BrokerServices, context: RequestContext, transactional_
     )
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 1), elements_max=PARTITION_ELEMENTS_MAX)
+@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 2), elements_max=PARTITION_ELEMENTS_MAX)
 def list_transactions(
     services: BrokerServices, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """The transactional ids that this broker coordinates and that pass every filter."""
     producer_ids = frozenset(request.producer_id_filters)
+    pattern = request.transactional_id_pattern
+    try:
+        is_meant = compile_id_pattern(pattern) if pattern else None
+    except KafkaError as error:
+        logger.info("%s", error)
+        return ListTransactionsResponse(error_code=error.code)
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in BY_TITLE],
         transaction_states=[
@@ -403,6 +413,7 @@ def list_transactions(
             for transactional_id, state in services.transactions.list_all()
             if _passes(state.status.title, request.state_filters)
             and (not producer_ids or state.producer_id in producer_ids)
+            and (is_meant is None or is_meant(transactional_id))
             and (request.duration_filter < 0 or _is_open_for(state.start_ms, request.duration_filter, context.now_ms))
             and context.access.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id, is_noted=False)
         ],

@@ -28,7 +28,6 @@ ALL_VERSIONS_MAX = 20
 @case(
     {
         "v?.api_keys.<10000>": "two-phase",
-        "v?.api_keys.<66>.max_version": "no-pattern",
         "v?.api_keys.<34>": "no-moves",
         "v?.api_keys.<69>": "no-new-groups",
         "v?.api_keys.<35>.max_version": "newer-log-dirs",
