@@ -23,6 +23,8 @@ Not obvious:
   are of a session (fetch_session.py): each names the partitions whose logs have moved, and the leader keeps the others in mind.
   A leader without sessions is asked for all of them each time. A few partitions need no session, and the two sides of their
   fetches take the shortest ways there are.
+- A leader sends pages of its files, not copies (sendfile). When it follows another and cuts its log before those pages have
+  left, they arrive as zeros from the cut on: a batch of length 0, which is refused once, and not the leader's again.
 - What is asked for ahead of its flush is named again with the next fetch: the leader is to hear of the flush.
 """
 
@@ -405,10 +407,17 @@ class FollowedPartitions:
         return has_grown
 
     def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
-        """The log did not take what came. Once it may have been the connection; a leader that is asked for the same offset again
-        and again checks its own copy (reads.py)."""
+        """The log did not take what came. Once it may have been the connection, or a leader that is none any more and truncates; one
+        that is asked for the same offset again and again checks its own copy (reads.py)."""
         followed.refusals += 1
-        if now_ms >= followed.tell_at_ms:
+        if followed.refusals == 1:
+            logger.warning(
+                "%s: what broker %d sent is refused, it is asked again: %s",
+                followed.partition.topic_partition,
+                self._leader_id,
+                error,
+            )
+        elif now_ms >= followed.tell_at_ms:
             followed.tell_at_ms = now_ms + REFUSALS_TOLD_EVERY_MS
             logger.error(
                 "%s: what broker %d sent is refused (%d in a row): %s; if that goes on, its copy is damaged: "

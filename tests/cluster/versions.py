@@ -57,6 +57,8 @@ class Roll:
     directory: Path
     history: HistoryWriter
     broken: list[str] = field(default_factory=list)
+    formers_own: list[str] = field(default_factory=list)
+    """What nodes complained of while they ran the former version."""
     fenced: list[str] = field(default_factory=list)
     """Every node stops in order: no controller has to find a broker dead."""
     begun: float = field(default_factory=time.monotonic)
@@ -91,8 +93,12 @@ class Roll:
 
     def level(self) -> int:
         """The cluster's metadata.version."""
+        return self.levels()["metadata.version"]
+
+    def levels(self) -> dict[str, int]:
+        """What is finalized, by feature."""
         found = json.loads(self._features("-o", "json").stdout)
-        return int(next(feature["finalized"] for feature in found["features"] if feature["name"] == "metadata.version"))
+        return {feature["name"]: int(feature["finalized"]) for feature in found["features"]}
 
     def upgrade(self) -> None:
         """Raise metadata.version to what every node serves."""
@@ -153,11 +159,14 @@ class Roll:
 
     def note_complaints(self, node_id: int) -> None:
         """What this version complained of since the node's start, and who was fenced by either. The former version's own mistakes
-        are known and mended."""
+        are known and mended: they are shown, and do not count."""
         lines = self._said(node_id)
         self.fenced += [f"node {node_id}: {line}" for line in lines if FENCED in line]
-        if not self.cluster.nodes[node_id].server:
-            self.broken += [f"node {node_id}: {line}" for line in find_complaints(lines)]
+        complaints = [f"node {node_id}: {line}" for line in find_complaints(lines)]
+        if self.cluster.nodes[node_id].server:
+            self.formers_own += complaints
+        else:
+            self.broken += [f"this version's {line}" for line in complaints]
 
     def _words_about_level(self, node_id: int, level: int) -> str:
         said = next((line for line in self._said(node_id) if f"metadata.version={level}" in line), "")
@@ -227,7 +236,8 @@ def _forth_and_back(roll: Roll, *, before: int) -> None:
     after = roll.level()
     if after <= before:
         roll.broken.append(f"metadata.version is {after} after it was raised from {before}")
-    roll.say(f"metadata.version raised to {after}")
+    levels = ", ".join(f"{name} {level}" for name, level in sorted(roll.levels().items()))
+    roll.say(f"metadata.version raised to {after}; the cluster's levels: {levels}")
     time.sleep(SETTLE_S)
     roll.expect_refusal(
         "lowering metadata.version",
@@ -263,6 +273,8 @@ def _judge(roll: Roll, files: Sequence[Path], *, steady: tuple[float, float]) ->
         print(f"  a producer was told {times} times: {error}")
     for line in roll.fenced[:SHOWN]:
         print(f"  {line}")
+    for line in roll.formers_own[:SHOWN]:
+        print(f"  not counted, the former version's {line}")
     is_clean = not errors(findings) and not unwritten and not roll.fenced
     print("clean" if is_clean else "BROKEN")
     return 0 if is_clean else 1

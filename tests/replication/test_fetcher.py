@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
+import socket
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -377,6 +381,35 @@ async def test_a_corrupt_batch_is_not_taken_in(tmp_path: Path) -> None:
         assert not bench.bench.host.given_up
 
 
+def sent_from_a_file_that_is_cut(content: bytes, size: int) -> bytes:
+    """What a peer receives of a file that is cut to `size` once all of it was given to the socket, and before it was read there."""
+    with tempfile.TemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listening:
+        file.write(content)
+        file.flush()
+        with socket.create_connection(listening.getsockname()) as peer, listening.accept()[0] as accepted:
+            assert os.sendfile(accepted.fileno(), file.fileno(), 0, len(content)) == len(content)
+            os.ftruncate(file.fileno(), size)
+            return peer.recv(len(content), socket.MSG_WAITALL)
+
+
+async def test_what_a_leader_cuts_off_while_it_is_on_its_way_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A leader that has just become a follower truncates, and its last answers are zeros from there on: seen where a node came back
+    and got its leaderships, by the third node, which had not heard of it yet."""
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        first, second = batch(2, leader_epoch=1), batch(2, base_offset=2, leader_epoch=1)
+        received = sent_from_a_file_that_is_cut(first + second, len(first))
+        assert received == first + bytes(len(second))
+        bench.peer.answers.put_nowait(data(received))
+        assert (await bench.asked(2)).fetch_offset == 2, "what is whole is taken"
+        said = [record for record in caplog.records if "is refused" in record.message]
+        assert [record.levelno for record in said] == [logging.WARNING] and "batch length 0" in said[0].message
+        bench.peer.answers.put_nowait(data(second))
+        await eventually(lambda: bench.bench.log.log_end_offset == 4)
+
+
 async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_longer_pauses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -392,7 +425,8 @@ async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_long
             await eventually(lambda n=count, f=followed: f.refusals == n)  # type: ignore[misc]
             pauses.append(followed.failures)
         assert pauses == list(range(1, 12)), "each doubles the next pause"
-        assert sum("is refused" in record.message for record in caplog.records) == 1
+        told = [record.levelno for record in caplog.records if "is refused" in record.message]
+        assert told == [logging.WARNING, logging.ERROR], "the first, and from the second on one line in a minute"
         assert len(bench.peers) == 2, "tried once over a new connection"
         bench.peer.answers.put_nowait(data(batch(2, leader_epoch=1)))
         await eventually(lambda: bench.bench.log.log_end_offset == 2)
