@@ -151,7 +151,8 @@ class LocalSecurity:
 
     def make_first_user(self, brokers: str, *, timeout_s: float) -> None:
         """Give `admin` its password, over the brokers' own listener; again at each start, since it does no harm."""
-        from barnabas_admin.commands.user import MECHANISMS, give_password
+        from barnabas_admin.access import MECHANISMS
+        from barnabas_admin.commands.user import give_password
         from barnabas_admin.invocation import Invocation
 
         invocation = Invocation(

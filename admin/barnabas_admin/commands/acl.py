@@ -12,47 +12,12 @@ from typing import Any
 
 import click
 
+from barnabas_admin.access import OPERATIONS, PATTERNS, PERMISSIONS, RESOURCES, acl_filter, acl_row, word
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
 
 NOTE = "note: ACLs count where a broker's properties have authorizer.class.name; elsewhere they are kept and ask nobody"
-RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
-PATTERNS = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
-OPERATIONS = {
-    "any": 1,
-    "all": 2,
-    "read": 3,
-    "write": 4,
-    "create": 5,
-    "delete": 6,
-    "alter": 7,
-    "describe": 8,
-    "cluster-action": 9,
-    "describe-configs": 10,
-    "alter-configs": 11,
-    "idempotent-write": 12,
-    "create-tokens": 13,
-    "describe-tokens": 14,
-    "two-phase-commit": 15,
-}
-PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
 COLUMNS = ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"]
-
-
-def _word(table: dict[str, int], number: int) -> str:
-    return next((word for word, value in table.items() if value == number), str(number))
-
-
-def _row(resource: Any, entry: Any) -> dict[str, str]:
-    return {
-        "resource_type": _word(RESOURCES, resource.resource_type),
-        "resource_name": resource.resource_name,
-        "pattern": _word(PATTERNS, resource.pattern_type),
-        "principal": entry.principal,
-        "host": entry.host,
-        "operation": _word(OPERATIONS, entry.operation),
-        "permission": _word(PERMISSIONS, entry.permission_type),
-    }
 
 
 def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,18 +39,6 @@ def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _filter(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "resource_type_filter": RESOURCES[options["resource"]],
-        "resource_name_filter": options["name"],
-        "pattern_type_filter": PATTERNS[options["pattern"]],
-        "principal_filter": options["principal"],
-        "host_filter": options["host"],
-        "operation": OPERATIONS[options["operation"]],
-        "permission_type": PERMISSIONS[options["permission"]],
-    }
-
-
 def _print(invocation: Invocation, rows: list[dict[str, str]], **more: Any) -> None:
     if invocation.is_json:
         print_json({"acls": rows, **more})
@@ -105,9 +58,9 @@ def _find(invocation: Invocation, options: dict[str, Any]) -> list[dict[str, str
     from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.describe_acls import DescribeAclsRequest
 
-    answer = call_any_broker(invocation, DescribeAclsRequest(**_filter(options)))
+    answer = call_any_broker(invocation, DescribeAclsRequest(**acl_filter(options)))
     check(answer)
-    return [_row(resource, entry) for resource in answer.resources for entry in resource.acls]
+    return [acl_row(resource, entry) for resource in answer.resources for entry in resource.acls]
 
 
 @click.command()
@@ -170,8 +123,8 @@ def create(
             "pattern": pattern,
             "principal": creation.principal,
             "host": host,
-            "operation": _word(OPERATIONS, creation.operation),
-            "permission": _word(PERMISSIONS, creation.permission_type),
+            "operation": word(OPERATIONS, creation.operation),
+            "permission": word(PERMISSIONS, creation.permission_type),
         }
         for creation in creations
     ]
@@ -198,9 +151,9 @@ def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
         for row in found:
             talk("  ".join(row.values()))
         confirm(f"this deletes {_count(found)}", typed="delete", yes=yes)
-    answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
+    answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter(options))]))
     (result,) = answer.filter_results
     check(result)
-    rows = [_row(entry, entry) for entry in result.matching_acls]
+    rows = [acl_row(entry, entry) for entry in result.matching_acls]
     _print(invocation, rows, deleted=True)
     talk(f"deleted {_count(rows)}")

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
+from barnabas_admin.access import DEFAULT, quota_request, quota_rows
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
-
-DEFAULT = "<default>"
 
 
 @click.command("list")
@@ -26,13 +25,7 @@ def list_quotas(invocation: Invocation) -> None:
 
     answer = call_any_broker(invocation, DescribeClientQuotasRequest())
     check(answer)
-    found = [
-        {
-            "entity": {part.entity_type: part.entity_name for part in entry.entity},
-            "quotas": {value.key: value.value for value in entry.values},
-        }
-        for entry in answer.entries or ()
-    ]
+    found = quota_rows(answer)
     if invocation.is_json:
         print_json({"quotas": found})
         return
@@ -55,39 +48,32 @@ def set_quota(
 ) -> None:
     """Set quotas of one entity; KEY= without a value removes."""
     from barnabas_admin.kafka import call_any_broker, check
-    from barnabas_wire.kafka.messages.alter_client_quotas import (
-        AlterClientQuotasRequest,
-        EntityData,
-        EntryData,
-        OpData,
-    )
 
     named = {"client-id": client_id, "ip": ip, "user": user}
-    entity = [
-        EntityData(entity_type=kind, entity_name=None if name == DEFAULT else name)
-        for kind, name in named.items()
-        if name is not None
-    ]
+    entity = {kind: name for kind, name in named.items() if name is not None}
     if not entity:
         raise click.UsageError("say whose quota: --user, --client-id or --ip")
-    ops = []
+    fields: dict[str, float | None] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         try:
-            ops.append(OpData(key=key, value=float(value) if value else 0.0, remove=not value))
+            fields[key] = float(value) if value else None
         except ValueError:
             equals = ""
         if not (key and equals):
             raise click.BadParameter(f"{change!r}: write KEY=NUMBER, or KEY= to remove", param_hint="KEY=VALUE")
-    answer = call_any_broker(
-        invocation, AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=dry)
-    )
+    answer = call_any_broker(invocation, quota_request(entity, fields, is_dry=dry))
     for entry in answer.entries:
         check(entry)
-    fields = {op.key: None if op.remove else op.value for op in ops}
     if invocation.is_json:
-        print_json({"entity": {part.entity_type: part.entity_name for part in entity}, "quotas": fields, "dry": dry})
+        print_json(
+            {
+                "entity": {kind: None if name == DEFAULT else name for kind, name in entity.items()},
+                "quotas": fields,
+                "dry": dry,
+            }
+        )
         return
-    whose = " ".join(f"{part.entity_type}={part.entity_name or DEFAULT}" for part in entity)
+    whose = " ".join(f"{kind}={name}" for kind, name in entity.items())
     for key, new in fields.items():
         talk(f"{whose}: {key} {'removed' if new is None else f'= {new:g}'}{' (would be)' if dry else ''}")

@@ -2,12 +2,11 @@
 
 May touch:  the brokers, the clock.   Must not touch: the transactions topic.
 Invariants: what is shown is what coordinators have committed.
-Read next:  ../kafka.py, ../hanging_transactions.py.
+Read next:  ../transactions.py, ../hanging_transactions.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -16,15 +15,11 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import local_time, print_fields, print_json, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import TopicPartition
 
-TRANSACTION_KEY_TYPE = 1
 TIMEOUT_MAX_MINUTES = 15.0
 """transaction.max.timeout.ms of a broker that does not set it."""
-RETRY_S = 0.1
-PREPARED = "Prepared"
-"""State of a transaction that is written whole and waits for its decision."""
 
 
 @click.command("list")
@@ -40,9 +35,8 @@ def list_transactions(
     invocation: Invocation, states: tuple[str, ...], pattern: str | None, open_for: float | None
 ) -> None:
     """List the transactional ids with their state and coordinator."""
+    from barnabas_admin import transactions
     from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
@@ -50,38 +44,7 @@ def list_transactions(
         duration_filter=-1 if open_for is None else int(open_for * 1000),
         transactional_id_pattern=pattern,
     )
-
-    async def work(client: ClusterClient) -> list[dict[str, Any]]:
-        view = await client.metadata([])
-        found = []
-        for broker_id in sorted(view.brokers):
-            answer = await client.call(request, broker_id=broker_id)
-            if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-                raise AdminError(
-                    f"the pattern {pattern!r} is no regular expression of RE2, or too large",
-                    code=ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    hint="RE2 has no back-references and no look-around; put a backslash before a sign that is meant as itself",
-                )
-            if answer.error_code:
-                raise KafkaError.of(known_code(answer.error_code), f"listing the transactions of broker {broker_id}")
-            if answer.unknown_state_filters:
-                raise AdminError(
-                    f"there is no state {', '.join(answer.unknown_state_filters)}",
-                    code=ErrorCode.INVALID_REQUEST,
-                    hint="Empty, Ongoing, Prepared, PrepareCommit, PrepareAbort, CompleteCommit and CompleteAbort are those that there are",
-                )
-            found += [
-                {
-                    "transactional_id": entry.transactional_id,
-                    "state": entry.transaction_state,
-                    "producer_id": entry.producer_id,
-                    "coordinator": broker_id,
-                }
-                for entry in answer.transaction_states
-            ]
-        return sorted(found, key=lambda entry: str(entry["transactional_id"]))
-
-    found = run_with_cluster(invocation, work)
+    found = run_with_cluster(invocation, lambda client: transactions.list_transactions(client, request))
     if invocation.is_json:
         print_json({"transactions": found})
         return
@@ -94,38 +57,10 @@ def list_transactions(
 @common_options
 def describe(invocation: Invocation, transactional_id: str) -> None:
     """Show a transactional id's producer, and the partitions of its transaction."""
+    from barnabas_admin import transactions
     from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.client.metadata import known_code
-    from barnabas_wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
 
-    async def work(client: ClusterClient) -> dict[str, Any]:
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = await client.call_coordinator(transactional_id, request, key_type=TRANSACTION_KEY_TYPE)
-        (state,) = answer.transaction_states
-        if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise AdminError(
-                f"transactional id {transactional_id!r} does not exist",
-                code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                hint="`barnabas txn list` shows those that there are",
-            )
-        if state.error_code:
-            raise KafkaError.of(known_code(state.error_code), f"describing transactional id {transactional_id}")
-        return {
-            "transactional_id": transactional_id,
-            "state": state.transaction_state,
-            "producer_id": state.producer_id,
-            "producer_epoch": state.producer_epoch,
-            "timeout_ms": state.transaction_timeout_ms,
-            "start_ms": None if state.transaction_start_time_ms < 0 else state.transaction_start_time_ms,
-            "partitions": [
-                {"topic": topic.topic, "partition": partition}
-                for topic in state.topics
-                for partition in topic.partitions
-            ],
-        }
-
-    found = run_with_cluster(invocation, work)
+    found = run_with_cluster(invocation, lambda client: transactions.describe_transaction(client, transactional_id))
     if invocation.is_json:
         print_json(found)
         return
@@ -222,7 +157,9 @@ def abort(
     yes: bool,
 ) -> None:
     """End an open transaction: all of a transactional id's, or a hanging one in one partition."""
+    from barnabas_admin import transactions
     from barnabas_admin.errors import WrongUsage
+    from barnabas_admin.kafka import run_with_cluster
 
     is_hanging = topic is not None and partition is not None and start_offset is not None
     if (transactional_id is None) == (not is_hanging) or (topic, partition, start_offset).count(None) not in (0, 3):
@@ -236,7 +173,10 @@ def abort(
             typed=transactional_id,
             yes=yes,
         )
-        _take_over(invocation, transactional_id)
+        timeout_s = invocation.timeout_s
+        run_with_cluster(
+            invocation, lambda client: transactions.abort_transaction(client, transactional_id, timeout_s=timeout_s)
+        )
         done = {"transactional_id": transactional_id, "is_aborted": True}
     else:
         assert topic is not None and partition is not None and start_offset is not None
@@ -248,58 +188,6 @@ def abort(
         print_json(done)
     else:
         print_fields(done)
-
-
-def _take_over(invocation: Invocation, transactional_id: str) -> None:
-    """As a new producer of the id would: the coordinator fences the one that there is, and aborts what it has open.
-
-    A prepared transaction keeps its id from new producers, and ends by an end with its own epoch.
-    """
-    from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.client.metadata import known_code
-    from barnabas_wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
-    from barnabas_wire.kafka.messages.end_txn import EndTxnRequest
-    from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
-
-    async def work(client: ClusterClient) -> None:
-        asked = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = await client.call_coordinator(transactional_id, asked, key_type=TRANSACTION_KEY_TYPE)
-        if answer.transaction_states[0].error_code:
-            raise AdminError(
-                f"transactional id {transactional_id!r} does not exist",
-                code=known_code(answer.transaction_states[0].error_code),
-                hint="`barnabas txn list` shows those that there are",
-            )
-        found = answer.transaction_states[0]
-        if found.transaction_state == PREPARED:
-            end = EndTxnRequest(
-                transactional_id=transactional_id,
-                producer_id=found.producer_id,
-                producer_epoch=found.producer_epoch,
-                committed=False,
-            )
-            ended = await client.call_coordinator(transactional_id, end, key_type=TRANSACTION_KEY_TYPE)
-            if ended.error_code:
-                raise KafkaError.of(
-                    known_code(ended.error_code), f"aborting the prepared transaction of {transactional_id}"
-                )
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=found.transaction_timeout_ms,
-        )
-        deadline_s = time.monotonic() + invocation.timeout_s
-        while True:
-            taken = await client.call_coordinator(transactional_id, request, key_type=TRANSACTION_KEY_TYPE)
-            if taken.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                break
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"the transaction of {transactional_id} is still being ended")
-            await asyncio.sleep(RETRY_S)
-        if taken.error_code:
-            raise KafkaError.of(known_code(taken.error_code), f"taking over {transactional_id}")
-
-    run_with_cluster(invocation, work)
 
 
 def _end_hanging(invocation: Invocation, key: TopicPartition, start_offset: int) -> None:

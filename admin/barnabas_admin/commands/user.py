@@ -8,21 +8,16 @@ Read next:  ../kafka.py.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import sys
 
 import click
 
+from barnabas_admin.access import ITERATIONS, MECHANISMS, deletion_request, password_request, user_rows
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-SALT_BYTES = 16
-ITERATIONS = 8192
 mechanism_option = click.option(
     "--mechanism", type=click.Choice(list(MECHANISMS)), default="SCRAM-SHA-512", help="Default SCRAM-SHA-512."
 )
@@ -38,16 +33,7 @@ def list_users(invocation: Invocation) -> None:
     answer = call_any_broker(invocation, DescribeUserScramCredentialsRequest(users=None))
     for item in (answer, *answer.results):
         check(item)
-    names = {number: name for name, number in MECHANISMS.items()}
-    rows = [
-        {
-            "user": result.user,
-            "mechanism": names.get(info.mechanism, str(info.mechanism)),
-            "iterations": info.iterations,
-        }
-        for result in answer.results
-        for info in result.credential_infos
-    ]
+    rows = user_rows(answer)
     if invocation.is_json:
         print_json({"users": rows})
         return
@@ -72,14 +58,8 @@ def create(invocation: Invocation, name: str, mechanism: str, iterations: int) -
 @common_options
 def delete(invocation: Invocation, name: str, mechanism: str, yes: bool) -> None:
     """Take a credential from a user."""
-    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        ScramCredentialDeletion,
-    )
-
     confirm(f"this deletes the {mechanism} credential of {name}", typed=name, yes=yes)
-    deletion = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism])
-    _alter(invocation, AlterUserScramCredentialsRequest(deletions=[deletion]))
+    _alter(invocation, deletion_request(name, mechanism=mechanism))
     _say(invocation, name, mechanism, "deleted")
 
 
@@ -87,17 +67,7 @@ def give_password(
     invocation: Invocation, name: str, password: str, *, mechanism: str, iterations: int = ITERATIONS
 ) -> None:
     """Give a user a credential, or replace it. Raises AdminError, KafkaError."""
-    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        ScramCredentialUpsertion,
-    )
-
-    salt = os.urandom(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
-    upsertion = ScramCredentialUpsertion(
-        name=name, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
-    )
-    _alter(invocation, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    _alter(invocation, password_request(name, password, mechanism=mechanism, iterations=iterations))
 
 
 def _password() -> str:

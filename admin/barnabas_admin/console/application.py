@@ -46,6 +46,7 @@ HEADERS = {
 _STATUS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: 404,
     ErrorCode.BROKER_ID_NOT_REGISTERED: 404,
     ErrorCode.NETWORK_EXCEPTION: 503,
     ErrorCode.BROKER_NOT_AVAILABLE: 503,
@@ -65,6 +66,9 @@ PAGES: dict[str, tuple[str, Read]] = {
     "/topics/{topic}/tail": ("tail", pages.tail),
     "/groups": ("groups", pages.groups),
     "/groups/{group:path}": ("group", pages.group),
+    "/transactions": ("transactions", pages.transactions),
+    "/transaction": ("transaction", pages.transaction),
+    "/access": ("access", pages.access),
     "/events": ("events", pages.events),
     "/explain": ("explain", pages.explain),
 }

@@ -19,7 +19,9 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.commands.cluster import describe_broker
 from barnabas_admin.commands.explain import explanation_fields
 from barnabas_admin.commands.metadata_log import text_of as fields_text
+from barnabas_admin.console import access as access_screens
 from barnabas_admin.console import messages
+from barnabas_admin.console import transactions as transaction_screens
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.health import verdict
 from barnabas_admin.console.spread import spread_of
@@ -37,6 +39,7 @@ Query = Mapping[str, str]
 TOPICS_PER_PAGE = 50
 GROUPS_PER_PAGE = 50
 EVENTS_PER_PAGE = 50
+TRANSACTIONS_PER_PAGE = 100
 TABS = ("partitions", "messages", "consumers", "config", "explain")
 _SORTS = ("name", "partitions", "replication", "spread", "skew", "leader_skew", "under_replicated")
 
@@ -218,6 +221,32 @@ async def groups(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 async def group(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     """One group: who owns which partition, and how far behind it is."""
     return await cluster.kafka(lambda client: describe_group(client, query["group"]))
+
+
+async def transactions(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
+    """Transactional ids with their state and coordinator."""
+    text, state = query.get("q", ""), query.get("state", "")
+    rows = await transaction_screens.read_transactions(cluster, state=state, contains=text)
+    page, pages, shown = _page(rows, query, TRANSACTIONS_PER_PAGE)
+    return {
+        "transactions": shown,
+        "total": len(rows),
+        "page": page,
+        "pages": pages,
+        "q": text,
+        "state": state,
+        "states": transaction_screens.STATES,
+    }
+
+
+async def transaction(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
+    """One transactional id: its producer, and the partitions of its transaction."""
+    return await transaction_screens.read_transaction(cluster, query["id"])
+
+
+async def access(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
+    """ACLs, users or quotas."""
+    return await access_screens.read_access(cluster, query.get("tab", "acls"))
 
 
 async def events(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:

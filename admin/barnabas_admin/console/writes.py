@@ -1,4 +1,4 @@
-"""The forms that change the cluster: create and delete a topic, set a config, produce a record, set a group's offsets.
+"""The forms that change the cluster: topics, configs, records, offsets of groups, transactions, ACLs, users, quotas.
 
 May touch:  ConsoleCluster.           Must not touch: HTTP, templates.
 Invariants: what cannot be undone wants its name typed; a group's offsets are set only while it has no member; the calls are
@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote
 
 from barnabas_admin.client import error_from_detail
 from barnabas_admin.commands.records import Line, Producer
+from barnabas_admin.console import access, transactions
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group
@@ -217,5 +218,11 @@ FORMS: dict[str, tuple[str, Write]] = {
     "/topics/{topic}/config": ("topic_config", Write(_show_config, _set_config)),
     "/topics/{topic}/produce": ("produce", Write(_nothing, _produce)),
     "/groups/{group}/offsets": ("offsets", Write(_show_offsets, _set_offsets)),
+    "/transactions/abort": ("transaction_abort", Write(transactions.show_abort, transactions.abort)),
+    "/access/acls/new": ("acl_new", Write(access.show_acl, access.create_acl)),
+    "/access/acls/delete": ("acl_delete", Write(_nothing, access.delete_acl)),
+    "/access/users/set": ("user_set", Write(access.show_user, access.set_password)),
+    "/access/users/delete": ("user_delete", Write(_nothing, access.delete_user)),
+    "/access/quotas/set": ("quota_set", Write(access.show_quota, access.set_quota)),
 }
 """Path -> (template, form). None of them is there in a console that is read-only."""
