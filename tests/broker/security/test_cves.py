@@ -13,7 +13,9 @@ import contextlib
 import gc
 import hashlib
 import hmac
+import json
 import re
+import ssl
 import struct
 import sys
 import time
@@ -27,15 +29,19 @@ import click
 import grpc.aio
 import jwt
 import pytest
+from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import ec
 from scramp import ScramClient, ScramMechanism
 
+from barnabas_admin import pki
 from barnabas_admin.main import cli
 from barnabas_broker.api.produce import _may_write_transaction
 from barnabas_broker.api.registry import by_kind, load_handlers
 from barnabas_broker.config.keys import ConfigError, format_value
 from barnabas_broker.config.server import NodeConfig, known_keys, node_config, read_properties
-from barnabas_broker.security.access import Access
-from barnabas_broker.security.jwks import JwksSource
+from barnabas_broker.metrics.http import HttpServer
+from barnabas_broker.security.access import Access, AccessControl
+from barnabas_broker.security.jwks import JwksSource, parse_jwks
 from barnabas_broker.security.listener_security import load_listeners
 from barnabas_broker.security.principal_mapping import map_subject, parse_rules
 from barnabas_broker.security.sasl.mechanism import LoginRefused
@@ -46,9 +52,10 @@ from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_log.errors import NotOneBatch
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
+from barnabas_quorum.image.acls import AclsImage
 from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS
-from barnabas_quorum.records_security import AclOperation, AclPermission, AclResourceType
+from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
 from barnabas_wire.client import jaas
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.connection import RESPONSE_BYTES_MAX
@@ -58,7 +65,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
-from barnabas_wire.kafka.messages.fetch import FetchRequest
+from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_wire.records.batch import TRANSACTIONAL_FLAG, sealed_batch
@@ -74,10 +81,19 @@ from barnabas_wire.rpc import (
     quorum_pb2_grpc,
 )
 from tests.metadata_quorum.test_authorizer import entry
-from tests.support.listener import LISTENER, RawClient, make_services, running_server
+from tests.support.listener import (
+    LISTENER,
+    TOPIC,
+    TOPIC_ID,
+    RawClient,
+    RememberingReplicas,
+    make_services,
+    running_server,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 MEMORY_BYTES_MAX = 1 << 20
+SIGNING_KEY = ec.generate_private_key(ec.SECP256R1())
 SECRETS = ("the key's password", "alice's own", "of all tokens")
 SASL = {
     "listener.security.protocol.map": f"{LISTENER}:SASL_PLAINTEXT",
@@ -152,7 +168,7 @@ def test_cve_2021_38153_secrets_are_compared_in_constant_time(monkeypatch: pytes
     assert "compare_digest(token_hmac(" in tokens
 
 
-def test_cve_2021_44228_dependencies_are_few_and_pinned() -> None:
+def test_cve_2021_44228_2021_4104_and_2022_23302_23305_23307_dependencies_are_few_and_pinned() -> None:
     """A logging library ran what it was given to log. Ours is the standard library's, and every dependency has a tested version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {re.split(r"[<>=\[; ]", text)[0].lower() for text in project["dependencies"]}
@@ -203,7 +219,7 @@ async def test_cve_2022_34917_before_a_login_a_frame_has_room_for_a_login_only()
 
 
 @pytest.mark.parametrize("module", ["com.sun.security.auth.module.JndiLoginModule", "os.system", "x.LdapLoginModule"])
-def test_cve_2023_25194_and_2025_27818_a_login_module_is_a_word_and_never_run(
+def test_cve_2023_25194_and_2025_27818_27819_a_login_module_is_a_word_and_never_run(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_imports(*_: Any, **__: Any) -> None:
@@ -507,6 +523,23 @@ def test_cve_2026_82266_an_admin_listener_is_not_open_by_default(address: str) -
     assert all(text.startswith("127.0.0.1:") for text in node_config(broker_properties()).server.admin_listeners)
 
 
+async def test_cve_2026_123270_no_http_door_takes_a_thing_from_strangers() -> None:
+    """An HTTP API without a login ran pipelines, and with them programs. Ours: metrics, to be read alone, and the console."""
+    server = HttpServer(
+        addresses=[("127.0.0.1", 0)], render=lambda: (b"m 1\n", "text/plain"), find_dead=list, find_unready=list
+    )
+    await server.start()
+    for method in ("POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"):
+        for path in ("/metrics", "/", "/streams/x", "/../../etc/passwd"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
+            writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+            assert (await reader.read()).split(b" ")[1] in (b"405", b"404", b"400"), (method, path)
+            writer.close()
+    await server.close()
+    refused = CliRunner().invoke(cli, ["console", "--host", "0.0.0.0", "--port", "0", "-b", "127.0.0.1:1"])
+    assert refused.exit_code != 0 and "nobody signs in to the console" in refused.output
+
+
 # -- NATS --------------------------------------------------------------------------------------------------------------
 
 
@@ -543,6 +576,103 @@ def test_cve_2022_24450_nobody_becomes_somebody_else() -> None:
     with pytest.raises(KafkaError, match="cannot become another"):
         session.authenticate(b"", 0)
     assert not session.admits(ApiKey.METADATA, 0)
+
+
+@pytest.mark.parametrize("part", ["header", "claims", "keys"])
+def test_cve_2020_28466_what_refers_to_itself_without_end_is_refused(part: str) -> None:
+    """Accounts that imported from each other ended the process by a stack without end. What strangers can nest here: JSON of tokens."""
+    deep = b"[" * 50_000
+    if part == "keys":
+        with pytest.raises(ValueError, match="not a JWKS"):
+            parse_jwks(b'{"keys":' + deep)
+        return
+    key = jwt.PyJWK(json.loads(jwt.algorithms.ECAlgorithm.to_jwk(SIGNING_KEY.public_key())) | {"alg": "ES256"})
+    header = deep if part == "header" else json.dumps({"alg": "ES256", "typ": "JWT"}).encode()
+    signed = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in (header, deep))
+    signature = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256).sign(signed, SIGNING_KEY)
+    token = (signed + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+    with pytest.raises(LoginRefused, match="not valid"):
+        verify_token(
+            token, rules=TokenRules(algorithms=("ES256",), issuer="i", audiences=("a",)), find_key=lambda _: key
+        )
+
+
+def test_go_2024_2850_one_setting_of_tls_drops_no_other(tmp_path: Path) -> None:
+    """An option on the command line for one part of TLS dropped the cipher suites of the file. Ours: keys of one listener beside all's."""
+    pki.init(tmp_path)
+    pki.issue(tmp_path, "node", hosts=["localhost"])
+    everywhere = {
+        "listener.security.protocol.map": f"{LISTENER}:SSL",
+        "ssl.keystore.location": str(tmp_path / "node.pem"),
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "ssl.enabled.protocols": "TLSv1.2",
+        "ssl.client.auth": "required",
+    }
+    prefix = f"listener.name.{LISTENER.lower()}."
+    for own in (
+        {},
+        {"ssl.keystore.location": everywhere["ssl.keystore.location"]},
+        {"ssl.principal.mapping.rules": "DEFAULT"},
+    ):
+        tls = load_listeners([LISTENER], everywhere | {prefix + key: value for key, value in own.items()})[LISTENER].tls
+        assert tls is not None
+        names = {each["name"] for each in tls.context.get_ciphers() if each["protocol"] != "TLSv1.3"}
+        assert names == {"ECDHE-ECDSA-AES256-GCM-SHA384"}
+        assert tls.context.maximum_version is ssl.TLSVersion.TLSv1_2 and tls.context.verify_mode is ssl.CERT_REQUIRED
+
+
+class _Denied:
+    """A server on which everybody may read a topic until it is denied."""
+
+    def __init__(self) -> None:
+        self._acls = AclsImage(entries={Uuid(b"\1" * 16): entry("User:*", AclOperation.READ, TOPIC)})
+        control = AccessControl(Authorizer(), acls=lambda: self._acls)
+        self.services = make_services(access=control, replica_manager=RememberingReplicas())
+
+    def deny(self, pattern: AclPatternType) -> None:
+        """Beside what is allowed."""
+        name = TOPIC if pattern is AclPatternType.LITERAL else TOPIC[:2]
+        denied = entry("User:*", AclOperation.READ, name, pattern=pattern, permission=AclPermission.DENY)
+        self._acls = AclsImage(entries={**self._acls.entries, Uuid(b"\2" * 16): denied})
+
+    @staticmethod
+    async def fetch(client: RawClient, version: int) -> ErrorCode:
+        """The same bytes each time, as a consumer polls."""
+        asked = FetchTopic(
+            topic=TOPIC, topic_id=TOPIC_ID, partitions=[FetchPartition(partition=0, partition_max_bytes=1000)]
+        )
+        answer = await client.call(FetchRequest(max_wait_ms=0, topics=[asked]), version)
+        return ErrorCode(answer.responses[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize("pattern", [AclPatternType.LITERAL, AclPatternType.PREFIXED])
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 16])
+async def test_cve_2026_33217_and_58214_a_denial_holds_by_whatever_name(version: int, pattern: AclPatternType) -> None:
+    """Rights were checked for one way to name a thing and not for another, and after the first fix for a third. Ours: name and id."""
+    denied = _Denied()
+    async with running_server(denied.services) as server:
+        client = await RawClient.connect(server)
+        assert await denied.fetch(client, version) is ErrorCode.NONE
+        denied.deny(pattern)
+        assert await denied.fetch(client, version) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_nats_advisory_2026_18_and_cve_2026_58209_a_denial_counts_on_every_way_to_a_record() -> None:
+    """Denied subjects came by a queue, and again by a replay. Ours: a poll that is known by its bytes, and one that waits."""
+    denied = _Denied()
+    async with running_server(denied.services) as server:
+        client = await RawClient.connect(server)
+        for _ in range(3):  # from the second on it is recognised
+            assert await denied.fetch(client, 12) is ErrorCode.NONE
+        other = await RawClient.connect(server)
+        denied.deny(AclPatternType.LITERAL)
+        assert await denied.fetch(client, 12) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert await denied.fetch(other, 12) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        session = await other.call(FetchRequest(session_id=7, session_epoch=1), 12)
+        assert ErrorCode(session.error_code) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (
+            "no session remembers what was allowed"
+        )
 
 
 async def test_cve_2026_27571_nothing_is_decompressed_before_a_login(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def verify_token(token: str, *, rules: TokenRules, find_key: FindKey) -> tuple[s
         raise LoginRefused("the token is of another issuer") from None
     except jwt.MissingRequiredClaimError as error:
         raise LoginRefused(f"the token has no claim {error.claim}") from None
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError):
         raise LoginRefused("the token is not valid") from None
     subject = claims[rules.subject_claim]
     if not isinstance(subject, str) or not subject:
