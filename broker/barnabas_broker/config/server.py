@@ -40,7 +40,7 @@ from barnabas_broker.security.listener_security import (
     is_known,
     load_listeners,
 )
-from barnabas_broker.security.tls import refuse_readable_by_others
+from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
@@ -265,6 +265,8 @@ class NodeConfig:
     """By name of the Kafka listener."""
     client_security: ClientSecurity
     """How this broker connects to others."""
+    client_tls: ClientTls | None
+    """What renews its certificate there; None without TLS."""
     doors: Doors
     """Of the gRPC listeners."""
     static_properties: Mapping[str, str]
@@ -352,6 +354,8 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         )
     listener = server.inter_broker_listener() if server.is_broker else ""
     controller = load(ControllerConfig, properties)
+    listener_security = load_listeners(names, properties)
+    own_security, own_tls = client_security(listener, properties) if server.is_broker else (ClientSecurity(), None)
     return NodeConfig(
         server=server,
         network=load(NetworkConfig, properties),
@@ -369,8 +373,9 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         quota=load(QuotaConfig, properties),
         log_output=load(LogOutputConfig, properties),
         security=load(SecurityConfig, properties),
-        listener_security=load_listeners(names, properties),
-        client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),
+        listener_security=listener_security,
+        client_security=own_security,
+        client_tls=own_tls,
         doors=doors,
         static_properties=dict(properties),
     )

@@ -37,7 +37,7 @@ from barnabas_broker.security.listener_security import ListenerSecurity
 from barnabas_broker.security.logins import Logins
 from barnabas_broker.security.principal_mapping import map_subject
 from barnabas_broker.security.sasl.session import USER, SaslSession
-from barnabas_broker.security.tls import subject_of
+from barnabas_broker.security.tls import ClientTls, ServerTls, subject_of
 from barnabas_quorum.controller.tokens import token_hmac
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
@@ -85,7 +85,9 @@ class KafkaServer:
         services: BrokerServices,
         stats: NetworkStats | None = None,
         quota_config: QuotaConfig | None = None,
+        client_tls: ClientTls | None = None,
     ) -> None:
+        """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates."""
         self.config = config
         self.services = services
         self.stats = stats if stats is not None else NetworkStats()
@@ -104,6 +106,7 @@ class KafkaServer:
         """Set by `serve_clients`."""
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name -> (host, port) really bound; filled by start."""
+        self._client_tls = client_tls
         self._addresses = tuple(addresses)
         self._address_overrides = config.address_overrides()
         self._servers: list[asyncio.Server] = []
@@ -279,19 +282,21 @@ class KafkaServer:
 
     async def _renew_certificates(self) -> None:
         """Take renewed certificates for the connections to come."""
-        contexts = [
-            (address.name, address.security.tls)
+        contexts: list[tuple[str, ServerTls | ClientTls]] = [
+            (f"listener {address.name}", address.security.tls)
             for address in self._addresses
             if address.security is not None and address.security.tls is not None
         ]
+        if self._client_tls is not None:
+            contexts.append(("this broker, where it connects to others,", self._client_tls))
         while contexts:
             await asyncio.sleep(CERTIFICATES_SCAN_S)
             for name, tls in contexts:
                 try:
                     if tls.reload_if_changed():
-                        logger.info("listener %s has a new certificate", name)
+                        logger.info("%s has a new certificate", name)
                 except KafkaError as error:
-                    logger.warning("listener %s keeps its certificate: %s", name, error.message)
+                    logger.warning("%s keeps its certificate: %s", name, error.message)
 
 
 class KafkaListener:

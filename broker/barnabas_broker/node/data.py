@@ -197,6 +197,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         ),
         services=services,
         quota_config=config.quota,
+        client_tls=config.client_tls,
     )
     await server.start()
 

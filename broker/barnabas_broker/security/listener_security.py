@@ -10,7 +10,6 @@ is `listener.name.NAME.MECHANISM.sasl.jaas.config`, MECHANISM in lower case.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from barnabas_broker.security.config import ClientAuth, SecurityConfig, Security
 from barnabas_broker.security.logins import token_rules
 from barnabas_broker.security.principal_mapping import MappingRule, parse_rules
 from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN
-from barnabas_broker.security.tls import ServerTls, client_context
+from barnabas_broker.security.tls import ClientTls, ServerTls
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
 
@@ -81,11 +80,11 @@ def load_listeners(listeners: Iterable[str], properties: Mapping[str, str]) -> d
     return {name: _listener(name, properties) for name in listeners}
 
 
-def client_security(listener: str, properties: Mapping[str, str]) -> ClientSecurity:
-    """How this broker is let in by the inter-broker listener of the others. Raises ConfigError."""
+def client_security(listener: str, properties: Mapping[str, str]) -> tuple[ClientSecurity, ClientTls | None]:
+    """How this broker is let in by the inter-broker listener of the others, and what renews its certificate. Raises ConfigError."""
     protocol = protocol_of(listener, properties)
     config = config_of(listener, properties)
-    context: ssl.SSLContext | None = client_context(config) if protocol.has_tls else None
+    tls = ClientTls(config) if protocol.has_tls else None
     login = None
     if protocol.has_sasl:
         mechanism = config.sasl_mechanism_inter_broker_protocol
@@ -96,7 +95,9 @@ def client_security(listener: str, properties: Mapping[str, str]) -> ClientSecur
                 'with username="…" and password="…", or sasl.mechanism.inter.broker.protocol'
             )
         login = SaslLogin(mechanism, line.username, line.password)
-    return ClientSecurity(tls=context, login=login) if protocol is not SecurityProtocol.PLAINTEXT else PLAINTEXT
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return PLAINTEXT, None
+    return ClientSecurity(tls=None if tls is None else tls.context, login=login), tls
 
 
 def inter_broker_listener(listeners: Iterable[str], properties: Mapping[str, str]) -> str | None:

@@ -81,20 +81,37 @@ class ServerTls:
         return stamps_of(self._config)
 
 
-def client_context(config: SecurityConfig) -> ssl.SSLContext:
-    """The context with which this broker connects to others; shows its own certificate. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _set_versions(context, config)
-    context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
-    if not _has_truststore(config):
-        raise ConfigError(
-            "the inter-broker listener speaks TLS, and no authority is named that its certificates are checked with: set "
-            "ssl.truststore.location"
-        )
-    load_truststore(context, config)
-    if _has_keystore(config):
-        load_keystore(context, config)
-    return context
+class ClientTls:
+    """The context with which this broker connects to others, showing its own certificate, and whether its files have changed."""
+
+    def __init__(self, config: SecurityConfig) -> None:
+        """Raises ConfigError."""
+        self._config = config
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _set_versions(self.context, config)
+        self.context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
+        if not _has_truststore(config):
+            raise ConfigError(
+                "the inter-broker listener speaks TLS, and no authority is named that its certificates are checked with: set "
+                "ssl.truststore.location"
+            )
+        self._load(self.context)
+        self._seen = stamps_of(config)
+
+    def reload_if_changed(self) -> bool:
+        """As ServerTls has it. An authority that is gone from the file is trusted until the next start, as OpenSSL forgets none."""
+        seen = stamps_of(self._config)
+        if seen == self._seen:
+            return False
+        self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # half-written: the next look finds it whole
+        self._load(self.context)
+        self._seen = seen
+        return True
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        load_truststore(context, self._config)
+        if _has_keystore(self._config):
+            load_keystore(context, self._config)
 
 
 def subject_of(certificate: bytes) -> str:

@@ -154,6 +154,41 @@ def test_a_renewed_certificate_is_taken_and_a_broken_one_is_not(authority: Path)
     assert _served(tls, authority) != before
 
 
+def test_a_broker_shows_its_renewed_certificate_to_others_too(authority: Path) -> None:
+    pki.issue(authority, "own", hosts=["127.0.0.1"])
+    file = authority / "own.pem"
+    more = {"ssl.keystore.location": str(file), "ssl.client.auth": "required"}
+    config = config_of("SSL", **keys(authority) | more)
+    tls = config.client_tls
+    server = config.listener_security["INSIDE"].tls
+    assert tls is not None and server is not None and tls.context is config.client_security.tls
+    assert not tls.reload_if_changed()
+    before = _shown(tls.context, server.context)
+    pki.renew(authority, "own")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:200])
+    with pytest.raises(ConfigError):
+        tls.reload_if_changed()
+    assert before is not None and _shown(tls.context, server.context) == before
+    file.write_bytes(whole)
+    assert tls.reload_if_changed()
+    assert _shown(tls.context, server.context) not in (None, before)
+
+
+def _shown(client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> bytes | None:
+    """The certificate that a server is shown now, by a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return server.getpeercert(binary_form=True)
+
+
 def _served(tls: ServerTls, authority: Path) -> bytes | None:
     """The certificate that a client is shown now, by a handshake in memory."""
     client_context = ssl.create_default_context(cafile=str(authority / "ca.pem"))
