@@ -250,6 +250,30 @@ _NOUNS |= {
             "consume": ("perf:consume", "Read a topic from its start to where its end was, and show rate and times."),
         },
     ),
+    "generate": (
+        "Files for the systems that run, scrape and draw a cluster.",
+        {
+            "k8s": (
+                "generate:k8s",
+                "Manifests for Kubernetes: StatefulSets, services, probes, disruption budgets, a network policy.",
+            ),
+            "compose": (
+                "generate:compose",
+                "A compose file with Dockerfile: nodes, Prometheus, Grafana and the console.",
+            ),
+            "systemd": ("generate:systemd", "Hardened units for systemd: one node of a host, or several."),
+            "grafana": ("generate:grafana", "Grafana dashboards: overview, brokers, quorum, groups."),
+            "alerts": ("generate:alerts", "Alerting rules of Prometheus; each names the command to type next."),
+            "prometheus": (
+                "generate:prometheus",
+                "The configuration of a Prometheus that scrapes the cluster's nodes.",
+            ),
+            "config": (
+                "generate:config",
+                "A server.properties with every key, its meaning and its default, all commented out.",
+            ),
+        },
+    ),
     "debug": (
         "What somebody who helps wants to see.",
         {

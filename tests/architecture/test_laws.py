@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("proto", "metadata_quorum", "log", "replication", "broker", "admin", "spark")
@@ -228,3 +229,20 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_a_circle_is_found_over_any_number_of_modules() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == {frozenset({"a", "b", "c"})}
     assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def test_a_release_has_the_version_of_its_tag_and_no_password() -> None:
+    """The workflow's own check of tag and version, run as the workflow would."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert publish["needs"] == "build" and publish["permissions"] == {"id-token": "write"}
+    assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    (check,) = [step["run"] for step in build["steps"] if step.get("name") == "The tag is the version"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for tag, status in ((f"v{version}", 0), (f"v{version}.1", 1)):
+        environment = os.environ | {
+            "GITHUB_REF_NAME": tag,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        done = subprocess.run(["bash", "-ec", check], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr

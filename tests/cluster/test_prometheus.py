@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas_admin.generating.dashboards import DASHBOARDS
+from barnabas_admin.generating.grafana import RATE
 from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_free
 from tests.support.clusters import ForkedCluster
 
@@ -111,6 +115,52 @@ def test_the_queries_of_an_operator_answer(prometheus: Prometheus) -> None:
         'histogram_quantile(0.99, sum by (le, lane) (barnabas_loop_lag_seconds_bucket{lane="control"}))'
     )
     assert quantiles[0][1] >= 0
+
+
+def test_every_panel_of_the_dashboards_has_an_answer(prometheus: Prometheus, cluster: LocalCluster) -> None:
+    """Each expression, as Grafana asks it, over a cluster with producers, a group, transactions, moves of leaders and one error."""
+    use(cluster)
+    deadline = time.monotonic() + SETTLE_S
+    asked = {expression.replace(RATE, "1m") for each in DASHBOARDS for expression in each.expressions()}
+    waiting = set(asked)
+    while waiting and time.monotonic() < deadline:
+        waiting = {expression for expression in waiting if not prometheus.query(expression)}
+        time.sleep(0.5)
+    assert len(asked) > 40 and not waiting
+
+
+def use(cluster: LocalCluster) -> None:
+    """Give every family something to count."""
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    admin = AdminClient(servers)
+    admin.create_topics([NewTopic("drawn", 3, 3)])["drawn"].result(30)
+    producer = Producer({**servers, "transactional.id": "drawn"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(300):
+        producer.produce("drawn", b"x" * 100, partition=number % 3)
+    producer.commit_transaction(30)
+    consumer = Consumer({**servers, "group.id": "drawers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["drawn"])
+    assert len(consumer.consume(300, 30)) == 300
+    consumer.commit(asynchronous=False)
+    # It stays a member: a group without members has no rebalances to show.
+    KEPT_OPEN.append(consumer)
+    beyond = Consumer({**servers, "group.id": "lost", "auto.offset.reset": "error"})
+    beyond.assign([TopicPartition("drawn", 0, 1_000_000)])
+    message = beyond.poll(30)
+    assert message is not None and message.error() is not None, "a Fetch beyond the end is an error"
+    beyond.close()
+
+
+KEPT_OPEN: list[Consumer] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_consumers(cluster: LocalCluster) -> Iterator[None]:
+    yield  # before the cluster stops, or a close waits for its coordinator
+    while KEPT_OPEN:
+        KEPT_OPEN.pop().close()
 
 
 def test_the_deployed_alerts_are_evaluated_and_silent(prometheus: Prometheus) -> None:

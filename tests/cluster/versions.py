@@ -190,10 +190,10 @@ def run(former: Path, directory: Path, *, seed: int) -> int:
     roll = Roll(cluster, server, directory, HistoryWriter(files["harness"]))
     steady = (0.0, 0.0)
     with cluster:
-        _create_topics(cluster)
+        create_topics(cluster)
         before = roll.level()
         roll.say(f"three nodes of {home_of(former)} at metadata.version {before}")
-        client = _start_client(cluster, files["confluent"], seed)
+        client = start_client(cluster, files["confluent"], seed)
         try:
             time.sleep(WARM_UP_S)
             roll.phase("healthy")
@@ -203,8 +203,8 @@ def run(former: Path, directory: Path, *, seed: int) -> int:
         except (LocalClusterError, AdminError, subprocess.SubprocessError) as error:
             roll.broken.append(str(error))
         finally:
-            roll.broken += _end_client(client)
-        _read_last(cluster, files["last"])
+            roll.broken += end_client(client)
+        read_last(cluster, files["last"])
         roll.broken += [f"node {death.node_id} {death.status}: {death.last_words}" for death in cluster.find_deaths()]
         for node_id in cluster.nodes:
             roll.note_complaints(node_id)
@@ -285,7 +285,8 @@ def _is_meant(send: Send) -> bool:
     return send.key.startswith(f"{LOOSE}-") and "MSG_SIZE_TOO_LARGE" in send.error
 
 
-def _create_topics(cluster: LocalCluster) -> None:
+def create_topics(cluster: LocalCluster) -> None:
+    """Those that the load writes to."""
     with AdminClient(cluster.admin_addresses, timeout_s=30.0) as admin:
         for topic in TOPICS:
             (outcome,) = admin.create_topics(
@@ -296,7 +297,8 @@ def _create_topics(cluster: LocalCluster) -> None:
     cluster.wait_until_healthy()
 
 
-def _start_client(cluster: LocalCluster, history: Path, seed: int) -> subprocess.Popen[bytes]:
+def start_client(cluster: LocalCluster, history: Path, seed: int) -> subprocess.Popen[bytes]:
+    """The load, until its standard input ends; what its clients were told goes into `history`."""
     with history.with_suffix(".stderr").open("wb") as output:
         return subprocess.Popen(
             [*_client_words(cluster, history), "--seed", str(seed)],
@@ -309,7 +311,8 @@ def _client_words(cluster: LocalCluster, history: Path) -> list[str]:
     return [sys.executable, "-m", "tests.chaos.data.confluent", *words]
 
 
-def _end_client(client: subprocess.Popen[bytes]) -> list[str]:
+def end_client(client: subprocess.Popen[bytes]) -> list[str]:
+    """End the load, and wait until its readers have read all; what went wrong."""
     assert client.stdin is not None
     client.stdin.close()
     try:
@@ -321,7 +324,8 @@ def _end_client(client: subprocess.Popen[bytes]) -> list[str]:
     return [f"the clients ended with status {status}"] if status else []
 
 
-def _read_last(cluster: LocalCluster, history: Path) -> None:
+def read_last(cluster: LocalCluster, history: Path) -> None:
+    """Read everything that the cluster has, into `history`."""
     done = subprocess.run(
         [*_client_words(cluster, history), "--last"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=CLIENTS_END_WITHIN_S,

@@ -1,0 +1,214 @@
+"""`barnabas generate`: files for the systems that run, scrape and draw a cluster.
+
+May touch:  the directory that is named; `barnabas-server`, for what keys there are.   Must not touch: the cluster.
+Invariants: nothing is overwritten; without a directory the text goes to standard output, so that it can be piped.
+Read next:  ../generating/.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import click
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import Invocation, common_options, errors_end_the_process, output_option
+from barnabas_admin.output import print_json, print_line, talk
+
+COMMENTS = (".yml", ".yaml", ".env", ".service", ".properties", "Dockerfile")
+directory_option = click.option(
+    "-d",
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the files here; default: print them.",
+)
+
+
+@click.command()
+@click.option("--namespace", default="default", show_default=True)
+@click.option("--image", default="barnabas:latest", show_default=True, help="Built from the Dockerfile of compose.")
+@click.option("--controllers", type=click.IntRange(1, 9), default=3, show_default=True)
+@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option("--storage", default="100Gi", show_default=True, help="Of each broker's volume.")
+@directory_option
+@output_option
+def k8s(
+    namespace: str, image: str, controllers: int, brokers: int, storage: str, directory: Path | None, output: str
+) -> None:
+    """Manifests for Kubernetes: StatefulSets, services, probes, disruption budgets, a network policy."""
+    from barnabas_admin.generating.kubernetes import kubernetes_files
+    from barnabas_admin.local_cluster import random_uuid
+
+    with errors_end_the_process(is_json=output == "json"):
+        files = kubernetes_files(
+            namespace=namespace,
+            image=image,
+            controllers=controllers,
+            brokers=brokers,
+            storage=storage,
+            cluster_id=str(random_uuid()),
+            directory_ids=[str(random_uuid()) for _ in range(controllers)],
+        )
+        _give(files, directory, output)
+
+
+@click.command()
+@click.option(
+    "-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Broker and controller each."
+)
+@directory_option
+@output_option
+def compose(nodes: int, directory: Path | None, output: str) -> None:
+    """A compose file with Dockerfile: nodes, Prometheus, Grafana and the console."""
+    from barnabas_admin.generating.compose import compose_files
+    from barnabas_admin.local_cluster import random_uuid
+
+    with errors_end_the_process(is_json=output == "json"):
+        files = compose_files(
+            nodes=nodes,
+            cluster_id=str(random_uuid()),
+            directory_ids=[str(random_uuid()) for _ in range(nodes)],
+            alerts=_sample("alerts.yml"),
+        )
+        _give(files, directory, output)
+
+
+@click.command()
+@click.option("--server", default="/opt/barnabas/bin/barnabas-server", show_default=True, help="Where it is installed.")
+@click.option("--config-directory", default="/etc/barnabas", show_default=True)
+@click.option("--user", default="barnabas", show_default=True)
+@directory_option
+@output_option
+def systemd(server: str, config_directory: str, user: str, directory: Path | None, output: str) -> None:
+    """Hardened units for systemd: one node of a host, or several."""
+    from barnabas_admin.generating.systemd import systemd_files
+
+    with errors_end_the_process(is_json=output == "json"):
+        paths = PurePosixPath(server), PurePosixPath(config_directory)
+        _give(systemd_files(server=paths[0], config_directory=paths[1], user=user), directory, output)
+
+
+@click.command()
+@directory_option
+@output_option
+def grafana(directory: Path | None, output: str) -> None:
+    """Grafana dashboards: overview, brokers, quorum, groups."""
+    from barnabas_admin.generating.dashboards import DASHBOARDS
+    from barnabas_admin.generating.grafana import dashboard_files
+
+    with errors_end_the_process(is_json=output == "json"):
+        _give(dashboard_files(DASHBOARDS), directory, output)
+
+
+@click.command()
+@directory_option
+@output_option
+def alerts(directory: Path | None, output: str) -> None:
+    """Alerting rules of Prometheus; each names the command to type next."""
+    with errors_end_the_process(is_json=output == "json"):
+        _give({"alerts.yml": _sample("alerts.yml")}, directory, output)
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[ID=HOST:PORT…]")
+@directory_option
+@common_options
+def prometheus(invocation: Invocation, targets: tuple[str, ...], directory: Path | None) -> None:
+    """The configuration of a Prometheus that scrapes the cluster's nodes.
+
+    Targets are metrics listeners by node id; without any they are those that the brokers of the cluster report.
+    """
+    from barnabas_admin.prometheus import prometheus_config
+
+    found: dict[int, str] = {}
+    for target in targets:
+        node_id, _, address = target.partition("=")
+        if not node_id.isdigit() or not address.rpartition(":")[2].isdigit():
+            raise click.UsageError(f"{target}: write ID=HOST:PORT, such as 1=broker-1:9464")
+        found[int(node_id)] = address
+    if not found:
+        found = _reported_targets(invocation)
+    text = prometheus_config(found).replace("scrape_configs:", "rule_files: [alerts.yml]\nscrape_configs:")
+    files = {"prometheus.yml": text}
+    if directory is not None:
+        files["alerts.yml"] = _sample("alerts.yml")
+    _give(files, directory, "json" if invocation.is_json else "text")
+
+
+@click.command()
+@output_option
+@directory_option
+def config(directory: Path | None, output: str) -> None:
+    """A server.properties with every key, its meaning and its default, all commented out."""
+    from barnabas_admin.local_node import server_command
+
+    with errors_end_the_process(is_json=output == "json"):
+        done = subprocess.run(
+            server_command("config-docs", "-o", "json"),
+            capture_output=True,
+            text=True,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        lines = ["# Every key of a Barnabas node. What is commented out has this value by itself.", ""]
+        for key in json.loads(done.stdout)["keys"]:
+            default = "" if key["default"] == "(required)" else key["default"]
+            note = " Required." if key["default"] == "(required)" else ""
+            lines += [f"# {key['doc']}{note} ({key['type']})", f"#{key['name']}={default}", ""]
+        _give({"server.properties": "\n".join(lines)}, directory, output)
+
+
+def _reported_targets(invocation: Invocation) -> dict[int, str]:
+    from barnabas_admin.commands.config import _describe
+    from barnabas_admin.commands.debug import METRICS_LISTENERS
+    from barnabas_admin.discovery import listeners_of
+
+    brokers = [broker for broker in invocation.admin.list_brokers().brokers if not broker.fenced]
+    found = {}
+    for broker_id, rows in _describe(invocation, [str(broker.id) for broker in brokers]).items():
+        host = next(broker.listeners[0].host for broker in brokers if str(broker.id) == broker_id)
+        value = next((row["value"] for row in rows if row["key"] == METRICS_LISTENERS), "")
+        addresses = listeners_of(value or "", host)
+        if addresses:
+            found[int(broker_id)] = addresses[0]
+    if not found:
+        raise AdminError(
+            "no broker reports a metrics listener that is reached from here",
+            hint="name the targets: barnabas generate prometheus 1=HOST:PORT 2=HOST:PORT",
+        )
+    talk("controllers that are no brokers report none: add them as ID=HOST:PORT, with the brokers, if there are any")
+    return found
+
+
+def _sample(name: str) -> str:
+    from importlib.resources import files
+
+    return (files("barnabas_admin.samples") / "prometheus" / name).read_text(encoding="utf-8")
+
+
+def _give(files: Mapping[str, str], directory: Path | None, output: str) -> None:
+    """Write the files, or print them. Raises AdminError, before anything is written, for one that exists."""
+    if directory is not None:
+        existing = [name for name in files if (directory / name).exists()]
+        if existing:
+            raise AdminError(
+                f"{directory / existing[0]} exists already; nothing was written", hint="name a new directory"
+            )
+        for name, text in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if output == "json":
+        print_json(
+            {"files": dict(files)} if directory is None else {"files": [str(directory / name) for name in files]}
+        )
+    elif directory is not None:
+        print_line("\n".join(str(directory / name) for name in files))
+    else:
+        for name, text in files.items():
+            if len(files) > 1:
+                print_line(f"{'# ' if name.endswith(COMMENTS) else '// '}---- {name}")
+            print_line(text.rstrip("\n"))

@@ -1,0 +1,138 @@
+"""What a dashboard is made of, how Grafana wants it, and how it is told of them.
+
+May touch:  its arguments.            Must not touch: files, network, which panels there are (dashboards.py).
+Invariants: panels are laid out in rows of WIDTH; ids count from 1, so that a file changes only where its dashboard does.
+Read next:  dashboards.py; ../commands/generate.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas_admin.generating.yaml import to_yaml
+
+SCHEMA_VERSION = 39
+"""Grafana 11; newer ones read it."""
+WIDTH = 24
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RATE = "$__rate_interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One graph or number: (expression, legend) pairs."""
+
+    title: str
+    meaning: str
+    unit: str
+    targets: tuple[tuple[str, str], ...]
+    is_number: bool = False
+    is_bad_above: float | None = None
+    """A number turns red from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A page of panels in rows: (title of the row, its panels)."""
+
+    name: str
+    title: str
+    rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+
+    def expressions(self) -> list[str]:
+        """Every expression on it."""
+        return [expression for _, panels in self.rows for panel in panels for expression, _ in panel.targets]
+
+
+def number(title: str, meaning: str, expression: str, *, unit: str = "short", bad: float | None = None) -> Panel:
+    """A single value."""
+    return Panel(title, meaning, unit, ((expression, ""),), is_number=True, is_bad_above=bad)
+
+
+def graph(title: str, meaning: str, unit: str, *targets: tuple[str, str]) -> Panel:
+    """Lines over time."""
+    return Panel(title, meaning, unit, targets)
+
+
+def rate(metric: str, by: str = "node") -> str:
+    """Per second, summed by a label."""
+    return f"sum by ({by}) (rate({metric}[{RATE}]))"
+
+
+def quantile(share: float, metric: str, by: str = "node", where: str = "") -> str:
+    """Of a histogram, by a label."""
+    return f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{where}[{RATE}])))"
+
+
+def dashboard_files(dashboards: Iterable[Dashboard]) -> dict[str, str]:
+    """name.json of every dashboard."""
+    return {f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in dashboards}
+
+
+def provisioning_files(prometheus_url: str) -> dict[str, str]:
+    """Where Grafana finds Prometheus and the dashboards, below its provisioning directory."""
+    datasource = {
+        "name": "Prometheus",
+        "type": "prometheus",
+        "uid": "barnabas",
+        "url": prometheus_url,
+        "isDefault": True,
+    }
+    provider = {"name": "barnabas", "type": "file", "options": {"path": "/var/lib/grafana/dashboards"}}
+    return {
+        "datasources/prometheus.yml": to_yaml({"apiVersion": 1, "datasources": [datasource]}),
+        "dashboards/barnabas.yml": to_yaml({"apiVersion": 1, "providers": [provider]}),
+    }
+
+
+def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in dashboard.rows:
+        panels.append({"type": "row", "title": title, "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}, "panels": []})
+        y, x, height = y + 1, 0, 8
+        for panel in row:
+            width, height = (3, 4) if panel.is_number else (8, 8)
+            if x + width > WIDTH:
+                x, y = 0, y + height
+            panels.append(_panel(panel, {"x": x, "y": y, "w": width, "h": height}))
+            x += width
+        y += height
+    for index, drawn in enumerate(panels):
+        drawn["id"] = index + 1
+    return {
+        "uid": dashboard.name,
+        "title": dashboard.title,
+        "tags": ["barnabas"],
+        "schemaVersion": SCHEMA_VERSION,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]
+        },
+        "links": [{"type": "dashboards", "tags": ["barnabas"], "title": "Barnabas", "asDropdown": True}],
+        "panels": panels,
+    }
+
+
+def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    if panel.is_bad_above is not None:
+        steps = [{"color": "green", "value": None}, {"color": "red", "value": panel.is_bad_above}]
+        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+    return {
+        "type": "stat" if panel.is_number else "timeseries",
+        "title": panel.title,
+        "description": panel.meaning,
+        "gridPos": place,
+        "datasource": DATASOURCE,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + index), "expr": expression, "legendFormat": legend, "datasource": DATASOURCE}
+            for index, (expression, legend) in enumerate(panel.targets)
+        ],
+    }
