@@ -5,6 +5,8 @@ Invariants: a request is at most REQUEST_BYTES_MAX and READ_TIMEOUT_S long; at m
             request per connection; nothing that a client sends can reach another connection or stop the server.
 Read next:  exporter.py.
 
+/metrics?compat=VIEW shows the same under other names (renames.py).
+
 Served: GET and HEAD, HTTP/1.0 and 1.1. 200 or 503 for /livez and /readyz, with the reason as text; 404, 405, 400, 431
 otherwise. /livez: the lanes turn. /readyz: this node can do its work now (never the state of the whole cluster: a
 node must not be taken out of service because another one is down).
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import urllib.parse
 from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
@@ -22,6 +25,7 @@ REQUEST_BYTES_MAX = 8 * 1024
 READ_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 10.0
 CONNECTIONS_MAX = 32
+QUERY_FIELDS_MAX = 16
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -34,7 +38,9 @@ class HttpServer:
 
     Args:
         addresses: (host, port) to bind; port 0 takes a free one.
-        render: the /metrics body and its content type. It runs in a thread: thousands of series would block the lane.
+        render: the /metrics body of a view ("" is our own) and its content type.
+            It runs in a thread: thousands of series would block the lane.
+        views: what ?compat= takes.
         find_dead: reasons why the node is not alive.
         find_unready: reasons why the node cannot serve.
     """
@@ -43,12 +49,14 @@ class HttpServer:
         self,
         *,
         addresses: Sequence[tuple[str, int]],
-        render: Callable[[], tuple[bytes, str]],
+        render: Callable[[str], tuple[bytes, str]],
+        views: Sequence[str] = (),
         find_dead: Reasons,
         find_unready: Reasons,
     ) -> None:
         self._addresses = tuple(addresses)
         self._render = render
+        self._views = tuple(views)
         self._probes = {"/livez": find_dead, "/readyz": find_unready}
         self._servers: list[asyncio.Server] = []
         self._open = 0
@@ -97,12 +105,19 @@ class HttpServer:
             return _response("400 Bad Request", b"this is not HTTP/1\n")
         if words[0] not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
-        path = words[1].split(b"?", 1)[0].decode("latin-1")
-        return await self._answer(path, is_head=words[0] == b"HEAD")
+        path, _, query = words[1].decode("latin-1").partition("?")
+        return await self._answer(path, query, is_head=words[0] == b"HEAD")
 
-    async def _answer(self, path: str, *, is_head: bool) -> bytes:
+    async def _answer(self, path: str, query: str, *, is_head: bool) -> bytes:
         if path == "/metrics":
-            body, content_type = await asyncio.to_thread(self._render)
+            try:
+                view = urllib.parse.parse_qs(query, max_num_fields=QUERY_FIELDS_MAX).get("compat", [""])[-1]
+            except ValueError:
+                return _response("400 Bad Request", b"the query has too many fields\n", is_head=is_head)
+            if view and view not in self._views:
+                known = ", ".join(self._views)
+                return _response("400 Bad Request", f"compat is one of {known}\n".encode(), is_head=is_head)
+            body, content_type = await asyncio.to_thread(self._render, view)
             return _response("200 OK", body, content_type=content_type, is_head=is_head)
         find_reasons = self._probes.get(path)
         if find_reasons is None:

@@ -19,7 +19,7 @@ from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.lane_probe import LaneProbe
-from barnabas_broker.metrics.page import render_metrics
+from barnabas_broker.metrics.page import COMPAT_VIEWS, render_metrics
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
@@ -180,7 +180,8 @@ class ControlService:
         sources = self._sources()
         self._http = HttpServer(
             addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
-            render=lambda: render_metrics(sources),
+            render=lambda view: render_metrics(sources, view),
+            views=COMPAT_VIEWS,
             find_dead=self._find_dead,
             find_unready=self._find_unready,
         )

@@ -25,7 +25,8 @@ async def node() -> AsyncIterator[Node]:
     found = Node()
     server = HttpServer(
         addresses=[("127.0.0.1", 0)],
-        render=lambda: (b"barnabas_up 1\n", "text/plain; version=0.0.4"),
+        render=lambda view: (f"{view or 'barnabas'}_up 1\n".encode(), "text/plain; version=0.0.4"),
+        views=("strimzi",),
         find_dead=lambda: found.dead,
         find_unready=lambda: found.unready,
     )
@@ -108,3 +109,11 @@ async def test_connections_over_the_bound_are_closed_and_room_comes_back(node: N
             break
         await asyncio.sleep(0.01)
     assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_view_is_named_by_the_query(node: Node) -> None:
+    assert (await get(node, "/metrics?compat=strimzi"))[::2] == (200, b"strimzi_up 1\n")
+    assert (await get(node, "/metrics?x=y&compat="))[::2] == (200, b"barnabas_up 1\n")
+    assert (await get(node, "/metrics?compat=jmx"))[::2] == (400, b"compat is one of strimzi\n")
+    assert (await get(node, "/livez?compat=strimzi"))[::2] == (200, b"ok\n")
+    assert (await get(node, "/metrics?" + "a=b&" * 17))[0] == 400
