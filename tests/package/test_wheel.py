@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -42,6 +43,9 @@ barnabas topic create hello -p 3 -r 3
 echo hi | barnabas topic produce hello
 barnabas topic consume hello --from-beginning -n 1 -o json
 barnabas cluster health
+barnabas perf produce hello -n 1000
+barnabas generate prometheus > scrape.yml
+barnabas debug bundle -f bundle.zip > /dev/null
 """
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(1200)]
@@ -101,5 +105,15 @@ def test_the_wheel_runs_a_cluster_in_an_empty_environment(wheel: Path, tmp_path:
     assert int(run("python", "-c", IMPORTS, *PACKAGES)) > 100
     written = json.loads(run("barnabas", "storage", "init", "mine", "-o", "json"))["files"]
     assert len(written) == 9 and all((tmp_path / name).stat().st_size for name in written)
+    for what in ("grafana", "systemd", "alerts", "config", "compose", "k8s"):
+        made = json.loads(run("barnabas", "generate", what, "-d", f"made/{what}", "-o", "json"))["files"]
+        assert made and all((tmp_path / name).stat().st_size for name in made), what
+    for file in (ROOT / "deploy" / "grafana").iterdir():
+        assert (tmp_path / "made" / "grafana" / file.name).read_bytes() == file.read_bytes()
+    if shutil.which("promtool") is not None:
+        alerts = str(tmp_path / "made" / "alerts" / "alerts.yml")
+        subprocess.run(["promtool", "check", "rules", alerts], check=True, capture_output=True, timeout=60)
     said = run("barnabas", "dev", "-n", "3", "--data", "data", "--exec", ROUND_TRIP, timeout_s=CLUSTER_TIMEOUT_S)
     assert '"hi"' in said
+    assert (tmp_path / "scrape.yml").read_text().count("targets") == 3
+    assert (tmp_path / "bundle.zip").stat().st_size > 10_000

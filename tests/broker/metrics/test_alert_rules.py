@@ -5,21 +5,30 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas_admin.main import cli
 from barnabas_broker.metrics.exporter import render
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_wire.histogram import Histogram
+from barnabas_wire.kafka.messages import ApiKey
 from tests.broker.metrics.test_exporter import make_sources, stand_ins
 
 DEPLOYED = Path(__file__).resolve().parents[3] / "admin" / "barnabas_admin" / "samples" / "prometheus"
 
 
 def test_every_metric_of_an_alert_is_reported_by_a_node() -> None:
-    body, _ = render(make_sources(loader=MetadataLoader(), network=NetworkStats(), **stand_ins()))
+    network = NetworkStats()
+    network.time_of(ApiKey.PRODUCE).observe(0.01)
+    lanes = {"data": Histogram()}
+    body, _ = render(make_sources(loader=MetadataLoader(), network=network, lanes=lanes, **stand_ins()))
     reported = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
     expressions = re.findall(r"expr: (.*)", (DEPLOYED / "alerts.yml").read_text())
     asked = {name for expression in expressions for name in re.findall(r"barnabas_\w+", expression)}
@@ -42,3 +51,32 @@ def test_prometheus_takes_the_rules_and_they_do_what_they_say(verb: str, file: s
 def test_every_alert_has_a_case() -> None:
     alerts = set(re.findall(r"- alert: (\w+)", (DEPLOYED / "alerts.yml").read_text()))
     assert alerts == set(re.findall(r"alertname: (\w+)", (DEPLOYED / "alerts_test.yml").read_text()))
+
+
+def test_every_alert_names_the_command_that_comes_next_and_that_command_exists() -> None:
+    rules = [
+        rule for group in yaml.safe_load((DEPLOYED / "alerts.yml").read_text())["groups"] for rule in group["rules"]
+    ]
+    known = {" ".join(path) for path, _ in every_command()}
+    for rule in rules:
+        named = re.findall(r"\bbarnabas ([a-z-]+(?: [a-z-]+)*)", rule["annotations"]["description"])
+        assert named, rule["alert"]
+        for words in named:
+            begins = [" ".join(words.split()[:count]) for count in (3, 2, 1)]
+            assert any(begin in known for begin in begins), f"{rule['alert']}: there is no barnabas {words}"
+
+
+def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The leaves of the tree, by their path."""
+
+    def below(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+        if not isinstance(command, click.Group):
+            yield path, command
+            return
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from below(found, (*path, name))
+
+    return below(cli, ())
