@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -28,6 +30,9 @@ DATABASE, TOPIC, GROUP = "shop", "payments", "payments"
 PARTITIONS = 3
 PAYMENTS = 300_000 if IS_FULL else 40_000
 KILLS = 20 if IS_FULL else 3
+SPARK_PAYMENTS, SPARK_PER_TRIGGER, SPARK_KILLS, SPARK_ENDS_MAX = 60_000, 10_000, 1, 3
+SPARK_DEADLINE_S = 1_200.0
+"""Two starts of Spark: a quiet machine needs 30 s for one, a busy one minutes."""
 KILL_EVERY_S = 0.8
 """So long a consumer that was started may work."""
 START_S = 30.0
@@ -180,6 +185,65 @@ def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, so
     )
 
 
+@pytest.mark.skipif(not IS_FULL, reason="starts Spark twice: make ecosystem")
+@pytest.mark.timeout(1_300)
+def test_spark_stores_each_payment_once_killed_between_the_commits(
+    brokers: LocalCluster, socket: str, tmp_path: Path
+) -> None:
+    """Its driver is killed as soon as the database shows a micro-batch: before or about when Spark notes that it is done. The next one
+    starts without the checkpoint, and is given everything again."""
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or newer")
+    topic = "sparked"
+    payments = Payments(brokers, topic, SPARK_PAYMENTS)
+    options = {"brokers": brokers.bootstrap_servers, "topic": topic, "group": "spark", "socket": socket}
+    options |= {"database": DATABASE, "per-trigger": str(SPARK_PER_TRIGGER)}
+    words = [word for option, value in options.items() for word in (f"--{option}", value)]
+    log = tmp_path / "log"
+    where = f"FROM totals WHERE account LIKE '{topic}-%'"
+    deadline = time.monotonic() + SPARK_DEADLINE_S
+    killed, ended, is_done = 0, 0, False
+    while not is_done:
+        ((before,),) = rows(socket, f"SELECT COALESCE(SUM(payments), 0) {where}")
+        with log.open("ab") as output:
+            driver = subprocess.Popen(
+                [
+                    sys.executable,
+                    str(EXAMPLE / "spark_store.py"),
+                    *words,
+                    "--checkpoint",
+                    f"{tmp_path}/checkpoint-{killed}",
+                ],
+                stdout=output,
+                stderr=output,
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+                start_new_session=True,  # its JVM and its Python workers are killed with it
+            )
+        try:
+            while driver.poll() is None:
+                assert time.monotonic() < deadline, log.read_text()[-3000:]
+                ((stored,),) = rows(socket, f"SELECT COALESCE(SUM(payments), 0) {where}")
+                if killed < SPARK_KILLS and stored > before:
+                    killed += 1
+                    break
+                time.sleep(0.02)
+            if driver.poll() not in (
+                None,
+                0,
+            ):  # Spark waits ten seconds for its Python worker, and a busy machine needs longer
+                ended += 1
+                assert ended <= SPARK_ENDS_MAX, log.read_text()[-3000:]
+            is_done = driver.poll() == 0
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+    assert killed == SPARK_KILLS
+    found = {account: [int(amount), int(count)] for account, amount, count in rows(socket, f"SELECT * {where}")}
+    assert found == payments.expected
+
+
 def test_an_owner_that_lost_its_partition_cannot_store(socket: str) -> None:
     example = runpy.run_path(str(EXAMPLE / "store.py"))
     Fenced, Store = example["Fenced"], example["Store"]
@@ -202,3 +266,18 @@ def test_an_owner_that_lost_its_partition_cannot_store(socket: str) -> None:
     after.store([Payment(1)])
     assert rows(socket, "SELECT amount, payments FROM totals WHERE account = 'late'") == [(10, 2)]
     assert rows(socket, "SELECT next_offset FROM stored_offsets WHERE topic = 'other'") == [(2,)]
+
+
+def test_of_two_spark_programs_the_later_stores_nothing(socket: str) -> None:
+    pytest.importorskip("pyspark")
+    example = runpy.run_path(str(EXAMPLE / "spark_store.py"))
+    options = Namespace(group="two", topic="twice", socket=socket, user="root", password="", database=DATABASE)
+    store, database = example["Store"](options), connect(socket, DATABASE)
+    read_by_both = store._next_offsets(database)
+    store._write(database, read_by_both, {0: 10, 1: 5}, [("twice", 30, 15)])
+    with pytest.raises(example["Fenced"], match="twice-1 is stored by another"):
+        store._write(database, read_by_both, {1: 7, 0: 0}, [("twice", 30, 15)])
+    assert store._next_offsets(database) == {0: 10, 1: 5}
+    store._write(database, {0: 10, 1: 5}, {0: 10, 1: 6}, [("twice", 2, 1)])
+    assert rows(socket, "SELECT amount, payments FROM totals WHERE account = 'twice'") == [(32, 16)]
+    database.close()
