@@ -66,9 +66,7 @@ class Invocation:
         if self._client is None:
             from barnabas_admin.client import AdminClient
 
-            self._client = AdminClient(
-                self._admin_addresses(), timeout_s=self.timeout_s, security=self.admin_security()
-            )
+            self._client = AdminClient(self.admin_addresses(), timeout_s=self.timeout_s, security=self.admin_security())
         return self._client
 
     def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
@@ -80,7 +78,7 @@ class Invocation:
         security = self.admin_security()
         return {
             address: AdminClient(address, timeout_s=timeout_s, security=security)
-            for address in parse_addresses(self._admin_addresses())
+            for address in parse_addresses(self.admin_addresses())
         }
 
     def console_cluster(self) -> ConsoleCluster:
@@ -88,7 +86,7 @@ class Invocation:
         from barnabas_admin.client import AdminClient
         from barnabas_admin.console.cluster import ConsoleCluster
 
-        addresses, admin_security = self._admin_addresses(), self.admin_security()
+        addresses, admin_security = self.admin_addresses(), self.admin_security()
         return ConsoleCluster(
             lambda: AdminClient(addresses, timeout_s=self.timeout_s, security=admin_security),
             brokers=self._brokers,
@@ -155,7 +153,8 @@ class Invocation:
         if self._client is not None:
             self._client.close()
 
-    def _admin_addresses(self) -> str:
+    def admin_addresses(self) -> str:
+        """host:port,… of the admin listeners: as given, found from the brokers, or of the context. Raises WrongUsage without any."""
         if self._admin:
             return self._admin
         from barnabas_admin.context_file import read_context

@@ -7,7 +7,11 @@ Read next:  ../console/application.py.
 
 from __future__ import annotations
 
+import os
+import re
 import socket
+import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,12 +36,28 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 )
 @click.option("--read-only", is_flag=True, help="Offer nothing that changes the cluster.")
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which browsers reach it; repeatable.")
+@click.option(
+    "--history",
+    "history_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where the last day is kept for the charts; default a file of the cluster's addresses below ~/.local/state/barnabas.",
+)
+@click.option("--no-history", is_flag=True, help="Keep nothing, and show no charts.")
 @click.option("--allow-remote", is_flag=True, help="Listen beyond loopback, though nobody signs in to it.")
 @common_options
 def console(
-    invocation: Invocation, host: str, port: int, read_only: bool, names: tuple[str, ...], allow_remote: bool
+    invocation: Invocation,
+    host: str,
+    port: int,
+    read_only: bool,
+    names: tuple[str, ...],
+    history_file: Path | None,
+    no_history: bool,
+    allow_remote: bool,
 ) -> None:
-    """Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.
+    """Show the cluster in a browser: health, quorum, topics with their records, groups, transactions, access, events, charts of the
+    last day, and why.
 
     Whoever reaches the page may do what this console may do: it listens on loopback, and beyond it only with --allow-remote.
     """
@@ -50,12 +70,22 @@ def console(
         import uvicorn
 
         from barnabas_admin.console.application import make_application
+        from barnabas_admin.console.history import History
     except ImportError as error:
         raise AdminError(f"the console needs more: {error}", hint="pip install 'barnabas[console]'") from None
-    application: Starlette = make_application(
-        invocation.console_cluster(), is_read_only=read_only, hosts=[host, *names]
-    )
+    cluster = invocation.console_cluster()
     listening = _listen(host, port)
+    history = None
+    if not no_history:
+        path = history_file or default_history_file(invocation.admin_addresses())
+        try:
+            history = History(path)
+        except (sqlite3.Error, OSError) as error:
+            raise AdminError(
+                f"{path} cannot be used as the console's history: {error}",
+                hint="name another file with --history, or start with --no-history",
+            ) from None
+    application: Starlette = make_application(cluster, history=history, is_read_only=read_only, hosts=[host, *names])
     address = f"http://{address_of(*listening.getsockname()[:2])}"
     if invocation.is_json:
         print_json({"event": "listening", "address": address, "read_only": read_only})
@@ -63,6 +93,12 @@ def console(
         print_line(f"console at {address}{' (read-only)' if read_only else ''}; Ctrl-C ends it")
     settings = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
     uvicorn.Server(settings).run(sockets=[listening])
+
+
+def default_history_file(addresses: str) -> Path:
+    """Where the history of the cluster at these addresses is kept."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "barnabas" / f"console-{re.sub(r'[^A-Za-z0-9.-]+', '_', addresses)[:80]}.sqlite"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ Read next:  pages.py, writes.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -27,6 +28,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from barnabas_admin.console import pages, words, writes
 from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.console.history import History
+from barnabas_admin.console.sampler import Sampler
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -71,6 +74,7 @@ PAGES: dict[str, tuple[str, Read]] = {
     "/access": ("access", pages.access),
     "/events": ("events", pages.events),
     "/explain": ("explain", pages.explain),
+    "/tv": ("tv", pages.big_screen),
 }
 """Path -> (template, what it asks). The path with `.json` behind it answers the dictionary; `/` has `/overview.json`."""
 
@@ -79,8 +83,11 @@ PARTS = {"tail": "tail_rows"}
 """Pages that answer HTMX with a part of theirs; of the others the browser selects what it swaps."""
 
 
-def make_application(cluster: ConsoleCluster, *, is_read_only: bool = False, hosts: Collection[str] = ()) -> Starlette:
-    """The console of one cluster; `hosts` are the names it may be asked by, beside the loopback's."""
+def make_application(
+    cluster: ConsoleCluster, *, history: History | None = None, is_read_only: bool = False, hosts: Collection[str] = ()
+) -> Starlette:
+    """The console of one cluster. history: filled while the console runs. hosts: names it may be asked by, beside the loopback's."""
+    cluster.history = history
     environment = _environment(is_read_only=is_read_only)
     routes = []
     for path, (template, read) in PAGES.items():
@@ -94,8 +101,16 @@ def make_application(cluster: ConsoleCluster, *, is_read_only: bool = False, hos
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        looking = (
+            None if history is None else asyncio.create_task(Sampler(cluster, history).run(), name="console-looks")
+        )
         yield
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
         await cluster.close()
+        if history is not None:
+            history.close()
 
     application = Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=HERE / "static"))],

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from barnabas_admin.client import AdminClient
+from barnabas_admin.console.history import History
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.security import ClientSecurity
 
@@ -45,6 +46,8 @@ class ConsoleCluster:
         self._of_thread = threading.local()
         self._clients: list[AdminClient] = []
         self._kafka: ClusterClient | None = None
+        self.history: History | None = None
+        """What was seen of the cluster in the last day; None where nothing is kept."""
 
     async def admin(self, ask: Callable[[AdminClient], T]) -> T:
         """Run one question to the admin service in a thread. Raises what it raises, as a rule AdminError."""

@@ -20,7 +20,7 @@ from barnabas_admin.commands.cluster import describe_broker
 from barnabas_admin.commands.explain import explanation_fields
 from barnabas_admin.commands.metadata_log import text_of as fields_text
 from barnabas_admin.console import access as access_screens
-from barnabas_admin.console import messages
+from barnabas_admin.console import charts, messages, sampler
 from barnabas_admin.console import transactions as transaction_screens
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.health import verdict
@@ -40,7 +40,9 @@ TOPICS_PER_PAGE = 50
 GROUPS_PER_PAGE = 50
 EVENTS_PER_PAGE = 50
 TRANSACTIONS_PER_PAGE = 100
-TABS = ("partitions", "messages", "consumers", "config", "explain")
+LAGS_SHOWN = 6
+TABS = ("partitions", "messages", "consumers", "config", "metrics", "explain")
+ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
 _SORTS = ("name", "partitions", "replication", "spread", "skew", "leader_skew", "under_replicated")
 
 
@@ -58,7 +60,7 @@ async def overview(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         "partitions": found.partition_count,
         "brokers": [describe_broker(broker) for broker in found.brokers],
         "events": events["events"],
-    }
+    } | await charts.read_charts(cluster.history, query.get("span", "1h"), [ALL_RECORDS])
 
 
 async def quorum(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
@@ -117,7 +119,9 @@ async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         "directories": sizes.get(broker_id, []),
         "explanation": explanation,
         "configs": configs,
-    }
+    } | await charts.read_charts(
+        cluster.history, query.get("span", "1h"), [("Time to answer", "ms", sampler.ANSWER, str(broker_id))]
+    )
 
 
 async def topics(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
@@ -182,6 +186,10 @@ async def topic(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         found |= await _consumers(cluster, name)
     elif tab == "config":
         found["configs"] = await cluster.admin(lambda admin: _configs(admin, admin_pb2.RESOURCE_TYPE_TOPIC, name))
+    elif tab == "metrics":
+        wanted = [("Records produced", "records/s", sampler.TOPIC, name)]
+        found |= await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)
+        found["days"] = await charts.read_days(cluster.history, name)
     else:
         number = _number(query.get("partition", "0"), "partition")
         found["partition"] = number
@@ -220,7 +228,10 @@ async def groups(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 
 async def group(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     """One group: who owns which partition, and how far behind it is."""
-    return await cluster.kafka(lambda client: describe_group(client, query["group"]))
+    name = query["group"]
+    found = await cluster.kafka(lambda client: describe_group(client, name))
+    wanted = [("Lag", "records behind", sampler.LAG, name)]
+    return found | await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)
 
 
 async def transactions(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
@@ -247,6 +258,21 @@ async def transaction(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 async def access(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     """ACLs, users or quotas."""
     return await access_screens.read_access(cluster, query.get("tab", "acls"))
+
+
+async def big_screen(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
+    """What is read from across a room: health, records a second, the groups that are furthest behind."""
+    found = await overview(cluster, query)
+    lags: list[dict[str, Any]] = []
+    if cluster.history is not None:
+        groups_known = [("Lag", "records behind", sampler.LAG, name) for name in cluster.history.names(sampler.LAG)]
+        lines = (await charts.read_charts(cluster.history, "1h", groups_known))["charts"]
+        lags = [
+            {"group": asked[3], "lag": line["latest"]}
+            for asked, line in zip(groups_known, lines, strict=True)
+            if line["latest"] is not None
+        ]
+    return found | {"lags": sorted(lags, key=lambda row: (-row["lag"], row["group"]))[:LAGS_SHOWN]}
 
 
 async def events(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:

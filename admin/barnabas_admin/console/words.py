@@ -25,6 +25,13 @@ def number(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}".replace(",", "\u202f")
 
 
+def decimal(value: float | None) -> str:
+    """A measured number: with one decimal below ten, else whole."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.1f}" if 0 < value < 10 else number(round(value))
+
+
 def size(value: int | None) -> str:
     """Bytes in the largest unit that fits."""
     text = None if value is None else size_text(value)
@@ -79,6 +86,7 @@ FILTERS = {
     "dict_with": dict_with,
     "counts": counts,
     "number": number,
+    "decimal": decimal,
     "size": size,
     "span": span,
     "moment": moment,

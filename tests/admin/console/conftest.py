@@ -26,7 +26,8 @@ class Console:
     """A `barnabas console` process, and a client of its pages."""
 
     def __init__(self, cluster: LocalCluster, *options: str) -> None:
-        command = [sys.executable, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json", *options]
+        kept = ["--history", str(Path(cluster.directory) / f"console-{len(options)}.sqlite")]
+        command = [sys.executable, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json", *kept, *options]
         self._process = subprocess.Popen(
             [*command, "--admin", cluster.admin_addresses], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
         )

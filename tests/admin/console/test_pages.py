@@ -14,7 +14,7 @@ from barnabas_admin.local_cluster import LocalCluster
 from tests.admin.console.conftest import Console
 
 TOPIC = "seen"
-PAGES = ("/", "/quorum", "/brokers", "/brokers/1", "/topics", "/topics/seen", "/groups", "/events", "/explain")
+PAGES = ("/", "/quorum", "/brokers", "/brokers/1", "/topics", "/topics/seen", "/groups", "/events", "/explain", "/tv")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +45,7 @@ def test_every_page_has_a_twin_and_runs_no_foreign_script(console: Console, path
     assert twin.json()["api_version"] == "v1"
 
 
-@pytest.mark.parametrize("tab", ["partitions", "messages", "consumers", "config", "explain"])
+@pytest.mark.parametrize("tab", ["partitions", "messages", "consumers", "config", "metrics", "explain"])
 def test_every_tab_of_a_topic(console: Console, tab: str) -> None:
     assert console.client.get("/topics/seen", params={"tab": tab}).status_code == 200
     assert console.client.get("/topics/seen.json", params={"tab": tab}).json()["tab"] == tab
@@ -234,3 +234,23 @@ def test_a_console_beyond_loopback_wants_a_word(cluster: LocalCluster) -> None:
         port = str(taken.getsockname()[1])
         refused = CliRunner().invoke(console, ["--port", port, "--admin", cluster.admin_addresses])
     assert refused.exit_code != 0
+
+
+def test_charts_show_what_the_console_saw(console: Console) -> None:
+    """Looks are ten seconds apart: the first gives the ends, the second a rate."""
+
+    def points() -> list[list[float | None]]:
+        charts = console.client.get("/topics/seen.json", params={"tab": "metrics"}).json()["charts"]
+        return list(charts[0]["points"])
+
+    assert eventually(lambda: len(points()) >= 1, within_s=120)
+    console.post("/topics/seen/produce", value="counted", partition="0")
+    assert eventually(lambda: any(value for _, value in points()), within_s=120)
+    page = console.client.get("/topics/seen", params={"tab": "metrics"}).text
+    assert "<polyline" in page and 'data-points="[[' in page
+    days = console.client.get("/topics/seen.json", params={"tab": "metrics"}).json()["days"]
+    assert days[0]["records"] >= 1
+    assert console.client.get("/?span=6h").status_code == 200
+    assert console.client.get("/?span=week").status_code == 400
+    overview = console.client.get("/tv.json").json()
+    assert overview["charts"][0]["unit"] == "records/s"
