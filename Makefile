@@ -114,7 +114,7 @@ bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deleti
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata
 
-ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills; a browser
+ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills; an operator's day; a browser
 	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem tests/admin/console
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
