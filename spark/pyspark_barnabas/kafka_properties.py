@@ -152,6 +152,13 @@ class ClusterOptions:
     """Client properties as Kafka's tools take them."""
 
 
+def take_store_types(security: dict[str, str]) -> None:
+    """Take out the types of key stores, which have no choice. Raises OptionError."""
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        if security.pop(name, "PEM").upper() != "PEM":
+            raise OptionError(f"{PREFIX}{name}: only PEM is read; convert the store with keytool and openssl")
+
+
 def parse_kafka_options(given: Mapping[str, str]) -> ClusterOptions:
     """Check the options whose names begin with `kafka.`, in lower case. Raises OptionError naming the option and the fix."""
     own = {name: value for name, value in given.items() if name.startswith(PREFIX)}
@@ -162,9 +169,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> ClusterOptions:
         for name, value in own.items()
         if name in KAFKA_OPTIONS and name.removeprefix(PREFIX).startswith(SECURITY)
     }
-    for name in ("ssl.truststore.type", "ssl.keystore.type"):
-        if security.pop(name, "PEM").upper() != "PEM":
-            raise OptionError(f"{PREFIX}{name}: only PEM is read; convert the store with keytool and openssl")
+    take_store_types(security)
     try:
         client_security(security)
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any
 from barnabas_wire.client.producer import IN_FLIGHT_MAX
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.records.compression import CompressionType
-from pyspark_barnabas.kafka_properties import SECURITY, OptionError, OptionRow, parse_servers
+from pyspark_barnabas.kafka_properties import SECURITY, OptionError, OptionRow, parse_servers, take_store_types
 
 BATCH_BYTES = 512 * 1024
 """Kafka's 16 KiB are for records that trickle in; here a task has them at hand, and a request of 1 MiB costs a broker a third."""
@@ -78,7 +78,9 @@ SINK_OPTIONS = {
     "kafka.ssl.truststore.location": OptionRow(
         "", "PEM file of authorities, on every executor; the system's if not set"
     ),
+    "kafka.ssl.truststore.type": OptionRow("PEM", "`PEM` alone"),
     "kafka.ssl.keystore.location": OptionRow("", "PEM file with private key and certificate"),
+    "kafka.ssl.keystore.type": OptionRow("PEM", "`PEM` alone"),
     "kafka.ssl.key.password": OptionRow("", "of that private key"),
     "kafka.ssl.endpoint.identification.algorithm": OptionRow("https", "empty: the broker's name is not checked"),
     "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"),
@@ -164,13 +166,15 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError("mode=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out")
     kinds = {kind.name.lower(): kind for kind in CompressionType}
     compression = _choice(text("kafka.compression.type").lower(), "kafka.compression.type", kinds)
-    properties = tuple(
-        (name.removeprefix("kafka."), value)
+    security = {
+        name.removeprefix("kafka."): value
         for name, value in sorted(given.items())
         if name.removeprefix("kafka.").startswith(SECURITY)
-    )
+    }
+    take_store_types(security)
+    properties = tuple(security.items())
     try:
-        client_security(dict(properties))
+        client_security(security)
     except ValueError as error:
         raise OptionError(f"kafka.{error}") from None
     return SinkOptions(

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import itertools
 import json
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -26,12 +31,21 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from barnabas_admin import pki
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.main import cli
+from barnabas_wire.client.aio import AioConnection
+from barnabas_wire.client.security import ClientSecurity, SaslLogin
+from barnabas_wire.kafka.messages.create_delegation_token import CreateDelegationTokenRequest
+from barnabas_wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_wire.kafka.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from tests.ecosystem.java import IS_FULL
 from tests.ecosystem.secured_clients import CLIENTS, OAUTH, VALUE, Way
 from tests.spark.jvm import Jvm
 from tests.support.clusters import ForkedCluster
 
 USER, PASSWORD = "ann", "a-secret-of-hers"
+GUESS = "a-password-that-is-nobodys"
+TOKENS_KEY = "the-key-of-all-delegation-tokens"
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTH)
 LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SSL+CERT": "CERT", "SASL_PLAINTEXT": "LOGIN", "SASL_SSL": "BOTH"}
 WAYS = [(protocol, "") for protocol in ("PLAINTEXT", "SSL", "SSL+CERT")]
@@ -94,6 +108,7 @@ def everywhere(files: Path, ports: dict[str, int], tmp_path_factory: pytest.Temp
         "sasl.oauthbearer.expected.audience": "kafka",
         "group.initial.rebalance.delay.ms": "0",
         "audit.log.path": str(directory / "audit.log"),
+        "delegation.token.secret.key": TOKENS_KEY,
     }
     for name in ("login", "both"):
         overrides[f"listener.name.{name}.plain.sasl.jaas.config"] = login
@@ -147,3 +162,72 @@ def test_a_record_makes_the_round_trip(
         assert time.monotonic() < deadline, (expected, logins)
         logins = [json.loads(line) for line in log.read_bytes()[before:].splitlines()]
         time.sleep(0.05)
+
+
+def secrets_of(files: Path) -> dict[str, str]:
+    """What nobody may be shown, by what it is."""
+    found = {"password": PASSWORD, "password of a refused login": GUESS, "key of delegation tokens": TOKENS_KEY}
+    for name in ("node", USER, "ca-key"):
+        lines = (files / f"{name}.pem").read_text().splitlines()
+        at = next(number for number, line in enumerate(lines) if "PRIVATE KEY" in line)
+        found[f"private key of {name}"] = lines[at + 1]
+    found["bearer token's signature"] = (files / "jwt").read_text().rpartition(".")[2]
+    return found
+
+
+async def kafka_calls(port: int) -> tuple[bytes, list[str]]:
+    """A delegation token's HMAC, and all that the APIs of descriptions say, as `ann`."""
+    login = SaslLogin("SCRAM-SHA-512", USER, PASSWORD)
+    connection = await AioConnection.connect(
+        "127.0.0.1", port, client_id="x", timeout_s=30, security=ClientSecurity(login=login)
+    )
+    said = []
+    try:
+        made = await connection.call(CreateDelegationTokenRequest(max_lifetime_ms=60_000), timeout_s=30)
+        assert made.error_code == 0
+        resources = [DescribeConfigsResource(resource_type=kind, resource_name="1") for kind in (4, 8)]
+        for request in (
+            DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True),
+            DescribeUserScramCredentialsRequest(),
+            MetadataRequest(),
+        ):
+            said.append(repr(await connection.call(request, timeout_s=30)))
+    finally:
+        await connection.close()
+    return bytes(made.hmac), said
+
+
+def test_no_view_of_the_node_shows_a_secret(everywhere: LocalCluster, files: Path, ports: dict[str, int]) -> None:
+    """Logs, audit log, descriptions, metrics, commands and the texts of errors, after every kind of login, let in and refused."""
+    heard: list[str] = []
+    for protocol, mechanism in WAYS:
+        if not mechanism or mechanism == OAUTH:
+            continue
+        way = Way(f"127.0.0.1:{ports[protocol]}", protocol, mechanism, files, USER, GUESS)
+        refused = AdminClient(way.librdkafka() | {"log_level": 0, "error_cb": lambda error: heard.append(error.str())})
+        with pytest.raises(KafkaException) as error:
+            refused.list_topics(timeout=2)
+        refused.poll(0)
+        heard.append(str(error.value))
+    assert any("user or password is wrong" in text for text in heard), heard
+    hmac, views = asyncio.run(kafka_calls(ports["SASL_PLAINTEXT"]))
+    node = everywhere.nodes[1]
+    views += heard
+    views += [file.read_text() for file in (node.stderr_file, node.stdout_file, everywhere.directory / "audit.log")]
+    views.append(urllib.request.urlopen(everywhere.metrics_urls[0], timeout=30).read().decode())
+    where = ["--admin", everywhere.admin_addresses, "-b", f"127.0.0.1:{ports['PLAINTEXT']}"]
+    for words in (
+        ["broker", "config", "get", "1", "-o", "json"],
+        ["cluster", "config", "get", "-o", "json"],
+        ["user", "list", "-o", "json"],
+        ["broker", "list", "-o", "json"],
+        ["broker", "config", "set", "1", f"delegation.token.secret.key={TOKENS_KEY[:-1]}x"],
+    ):
+        done = CliRunner().invoke(cli, [*words, *where])
+        assert "set" in words or done.exit_code == 0, done.output
+        views.append(done.output)
+    assert "sasl.enabled.mechanisms" in "".join(views), "descriptions were asked"
+    secrets = secrets_of(files) | {"HMAC of a delegation token": base64.b64encode(hmac).decode()}
+    secrets["HMAC of a delegation token, as bytes"] = repr(hmac)
+    shown = [(what, view[:60]) for what, secret in secrets.items() for view in views if secret in view]
+    assert not shown

@@ -45,9 +45,12 @@ def test_security_reaches_the_client_and_is_checked_first() -> None:
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.username": "u",
             "kafka.sasl.password": "p",
+            "kafka.ssl.truststore.type": "PEM",  # as Java's clients must say
         }
     )
-    assert dict(found.security)["sasl.username"] == "u"
+    assert dict(found.security)["sasl.username"] == "u" and "ssl.truststore.type" not in dict(found.security)
+    with pytest.raises(OptionError, match=r"only PEM is read"):
+        parse_sink_options(SERVERS | {"kafka.ssl.keystore.type": "JKS"})
     with pytest.raises(OptionError, match=r"kafka.sasl.mechanism=GSSAPI: use PLAIN"):
         parse_sink_options(SERVERS | {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "GSSAPI"})
 
