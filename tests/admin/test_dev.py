@@ -60,6 +60,29 @@ def test_exec_gets_the_addresses_and_gives_its_exit_status(tmp_path: Path, conte
     assert "2 nodes" in result.stderr
 
 
+def test_a_console_runs_beside_it_and_ends_with_it(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", RUN_WITH_FAKE_SERVER, "dev", "-n", "1", "--console", "-o", "json"),
+            *("--data", str(tmp_path / "d"), "--port", str(find_base_port())),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        ready = json.loads(process.stdout.readline())
+        host, _, port = ready["console"].removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), 10) as page:
+            page.sendall(b"GET /static/icon.svg HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in page.recv(100)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 10)
+
+
 def test_exec_of_several_words_runs_without_a_shell(tmp_path: Path) -> None:
     script = "import sys; sys.exit(0 if sys.argv[1:] == ['-n', '$HOME'] else 9)"
     port = str(find_base_port())

@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from barnabas_admin.context_file import Context, data_home, read_context, remove_context, write_context
+from barnabas_admin.dev_console import ensure_console, running_console
 from barnabas_admin.dev_control import VERBS, DevControl, ask
 from barnabas_admin.errors import LocalClusterError, WrongUsage
 from barnabas_admin.invocation import errors_end_the_process, output_option
@@ -57,6 +58,7 @@ class _Stopped(Exception):
     is_flag=True,
     help="TLS, logins and ACLs on every listener but metrics, with an authority and a user of its own; prints how clients come in.",
 )
+@click.option("--console", "has_console", is_flag=True, help="The web console beside it; needs barnabas[console].")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @output_option
 @click.option(
@@ -69,6 +71,7 @@ def dev(
     ephemeral: bool,
     port: int | None,
     is_secured: bool,
+    has_console: bool,
     overrides: tuple[str, ...],
     output: str,
     is_exec: bool,
@@ -105,7 +108,9 @@ def dev(
         )
         if overrides and (refusal := cluster.find_refusal()) is not None:
             raise click.UsageError(f"--set: {refusal}")
-        status = _Session(cluster, command, is_json=is_json).run()
+        if has_console:
+            ensure_console()
+        status = _Session(cluster, command, is_json=is_json, has_console=has_console).run()
     raise SystemExit(status)
 
 
@@ -129,8 +134,11 @@ def _break_a_node(data: Path | None, words: tuple[str, ...], *, is_json: bool) -
 class _Session:
     """One run: start, announce, watch or execute, stop."""
 
-    def __init__(self, cluster: LocalCluster, command: tuple[str, ...], *, is_json: bool) -> None:
+    def __init__(
+        self, cluster: LocalCluster, command: tuple[str, ...], *, is_json: bool, has_console: bool = False
+    ) -> None:
         self._cluster = cluster
+        self._has_console = has_console
         self._command = command
         self._is_json = is_json
         self._control: DevControl | None = None
@@ -153,8 +161,8 @@ class _Session:
                 self._cluster.start()
                 self._control = DevControl(self._cluster)
                 seconds = time.monotonic() - started
-                with self._written_context():
-                    self._announce(seconds)
+                with self._written_context(), self._console() as console:
+                    self._announce(seconds, console)
                     return self._execute() if self._command else self._watch()
             except _Stopped as stopped:
                 return 0 if not self._command else 128 + int(stopped.args[0])
@@ -164,7 +172,7 @@ class _Session:
                         self._control.close()
                     self._stop()
 
-    def _announce(self, seconds: float) -> None:
+    def _announce(self, seconds: float, console: str | None) -> None:
         cluster = self._cluster
         if self._is_json and not self._command:
             print_json(
@@ -175,6 +183,7 @@ class _Session:
                     "brokers": cluster.bootstrap_servers,
                     "admin": cluster.admin_addresses,
                     "metrics": cluster.metrics_urls,
+                    "console": console,
                     "directory": str(cluster.directory),
                     "prometheus_config": str(cluster.prometheus_file),
                     "client_config": self._context.client_config,
@@ -205,6 +214,8 @@ class _Session:
         write(f"kafka    {cluster.bootstrap_servers}")
         write(f"admin    {cluster.admin_addresses}")
         write(f"metrics  {' '.join(cluster.metrics_urls)}")
+        if console is not None:
+            write(f"console  {console}")
         write(f"data     {cluster.directory}")
         write(f"scrape   prometheus --config.file={cluster.prometheus_file}")
         if cluster.security is None:
@@ -308,6 +319,16 @@ class _Session:
             for node_id in killed:
                 talk(f"node {node_id} did not stop in time and was killed")
             talk(f"stopped in {time.monotonic() - started:.1f} s")
+
+    def _console(self) -> contextlib.AbstractContextManager[str | None]:
+        if not self._has_console:
+            return contextlib.nullcontext()
+        return running_console(
+            admin=self._context.admin,
+            brokers=self._context.brokers,
+            client_config=self._context.client_config,
+            directory=self._cluster.directory,
+        )
 
     @contextlib.contextmanager
     def _written_context(self) -> Iterator[None]:

@@ -1,0 +1,64 @@
+"""The console of a `barnabas dev`: a process beside the nodes, found by the address it prints.
+
+May touch:  one child process, a browser where there is a screen.    Must not touch: the nodes.
+Invariants: it ends with the `dev` that started it; a console that cannot start is an error before any node is.
+Read next:  commands/dev.py, commands/console.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+
+from barnabas_admin.errors import LocalClusterError
+
+NEEDED = ("starlette", "jinja2", "uvicorn")
+STOP_S = 5.0
+
+
+def ensure_console() -> None:
+    """Raises LocalClusterError where the console's extra is not installed."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LocalClusterError(f"the console needs {', '.join(missing)}", "pip install 'barnabas[console]'")
+
+
+@contextlib.contextmanager
+def running_console(*, admin: str, brokers: str, client_config: str, directory: Path) -> Iterator[str]:
+    """Run the console of the cluster at these addresses; gives the address of its pages. Raises LocalClusterError when it does not
+    start."""
+    command = [sys.executable, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json"]
+    command += ["--history", str(directory / "console.sqlite"), "--admin", admin, "-b", brokers]
+    if client_config:
+        command += ["--client-config", client_config]
+    log_file = directory / "console.log"
+    with log_file.open("wb") as log:
+        # In a session of its own: Ctrl-C is for `dev`, which ends it after the nodes were asked to stop.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # it prints its address once it listens, or ends
+        try:
+            address = str(json.loads(line)["address"])
+        except (ValueError, KeyError):
+            said = log_file.read_text(errors="replace").strip()[-300:]
+            raise LocalClusterError(
+                f"the console did not start: {said or 'it said nothing'}", f"see {log_file}"
+            ) from None
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(address)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
