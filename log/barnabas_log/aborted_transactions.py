@@ -68,14 +68,26 @@ class AbortedTransactions:
 
     @classmethod
     def load(cls, disk: Disk, directory: str, bases: Sequence[Offset], *, end_offset: Offset) -> AbortedTransactions:
-        """What the files of those segments say, `bases` rising, of a log that ends at `end_offset`. Raises OSError."""
+        """What the files of those segments say, `bases` rising, of a log that ends at `end_offset`.
+
+        What a file has behind its last sound entry is cut: the next entry would not be found behind it. Raises OSError.
+        """
         found = cls(disk, directory)
         for number, base in enumerate(bases):
             path = found._path(base)
             if not disk.exists(path):
                 continue
             end = bases[number + 1] if number + 1 < len(bases) else end_offset
-            found._entries += _sound(disk.read_file(path), base, end)
+            content = disk.read_file(path)
+            sound = _sound(content, base, end)
+            found._entries += sound
+            if len(content) > len(sound) * _ENTRY.size:
+                file = disk.open(path)
+                try:
+                    file.truncate(len(sound) * _ENTRY.size)
+                    file.sync()
+                finally:
+                    file.close()
         return found
 
     def add(self, entry: AbortedTransaction, segment_base: Offset) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_log import retiring, truncating
-from barnabas_log.aborted_transactions import AbortedTransaction, AbortedTransactions
+from barnabas_log.aborted_transactions import AbortedTransaction, AbortedTransactions, encode
 from barnabas_log.errors import InvalidProducerEpoch, InvalidTransactionState, TransactionCoordinatorFenced
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -179,6 +179,23 @@ def test_a_reader_learns_the_aborted_transactions_of_its_range_alone() -> None:
     assert [each.producer_id for each in index.within(Offset(11), Offset(30))] == [2]
     assert [each.producer_id for each in index.within(Offset(0), Offset(5))] == [1]
     assert index.within(Offset(41), Offset(60)) == []
+
+
+@pytest.mark.parametrize(
+    "torn", [b"\0" * 23, b"\0" * 57, bytes([0, 0, *([255] * 55)])], ids=["part", "zeroes", "garbage"]
+)
+def test_an_entry_is_found_again_that_follows_what_a_crash_left_of_another(torn: bytes) -> None:
+    """It stood behind the rest, and the next start took it for torn too: an aborted record was read as committed."""
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    one, two = AbortedTransaction(1, 0, 3, 2), AbortedTransaction(2, 2, 4, 5)
+    path = f"{DIRECTORY}/{0:020d}.txnindex"
+    disk.open(path, create=True).append([encode(one), torn])
+    index = AbortedTransactions.load(disk, DIRECTORY, [Offset(0)], end_offset=Offset(4))
+    assert list(index) == [one]
+    index.add(two, Offset(0))
+    assert len(list(index.write())) == 1
+    assert list(AbortedTransactions.load(disk, DIRECTORY, [Offset(0)], end_offset=Offset(5))) == [one, two]
 
 
 steps = st.lists(
