@@ -139,8 +139,11 @@ class Disk(Protocol):
         """Names in the directory, sorted."""
         ...
 
-    def make_directory(self, path: StrPath) -> None:
-        """Make the directory and its parents; nothing happens if it is there."""
+    def make_directory(self, path: StrPath, *, below: StrPath | None = None) -> None:
+        """Make the directory and its parents; nothing happens if it is there.
+
+        below: a parent that must be there: it and what lies above are not made. Raises FileNotFoundError where it is gone.
+        """
         ...
 
     def rename(self, source: StrPath, target: StrPath) -> None:
@@ -507,9 +510,18 @@ class RealDisk:
         """See Disk.list_directory."""
         return self.descriptors.opening(lambda: sorted(os.listdir(path)))
 
-    def make_directory(self, path: StrPath) -> None:
+    def make_directory(self, path: StrPath, *, below: StrPath | None = None) -> None:
         """See Disk.make_directory."""
-        os.makedirs(path, exist_ok=True)
+        if below is None:
+            os.makedirs(path, exist_ok=True)
+            return
+        made = os.fspath(below)
+        for name in os.path.relpath(path, below).split(
+            os.sep
+        ):  # one by one: what is renamed meanwhile is not made again
+            made = os.path.join(made, name)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(made)
 
     def rename(self, source: StrPath, target: StrPath) -> None:
         """See Disk.rename."""

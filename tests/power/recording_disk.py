@@ -218,10 +218,12 @@ class RecordingDisk(RealDisk):
         """See Disk.directory."""
         return RecordingDirectory(self._recorder, super().directory(os.path.abspath(path)))
 
-    def make_directory(self, path: StrPath) -> None:
+    def make_directory(self, path: StrPath, *, below: StrPath | None = None) -> None:
         """See Disk.make_directory."""
         path = os.path.abspath(path)
         with self._recorder.lock:
+            if below is not None and not os.path.exists(below):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(below))
             missing = []
             while not os.path.exists(path):
                 missing.append(path)

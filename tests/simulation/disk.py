@@ -190,10 +190,10 @@ class SimulatedDisk(MemoryDisk):
         self.may_fail("list", str(path))
         return super().list_directory(path)
 
-    def make_directory(self, path: Any) -> None:
+    def make_directory(self, path: Any, *, below: Any = None) -> None:
         """See Disk.make_directory."""
         self.may_fail("make", str(path))
-        super().make_directory(path)
+        super().make_directory(path, below=below)
 
     def read_file(self, path: Any) -> bytes:
         """See Disk.read_file."""

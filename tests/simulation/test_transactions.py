@@ -53,6 +53,14 @@ def test_offsets_and_copies_survive_a_cut_before_damage() -> None:
     run(500011, prepares=False)  # a replica was in the ISR without records that it had cut off
 
 
+def test_a_run_of_the_cleaner_leaves_no_directory_of_a_replica_that_has_just_moved_away() -> None:
+    run(3932715335)  # its directory of work was made anew, with that of the log, which had another name by then
+
+
+def test_an_aborted_transaction_is_known_after_a_crash_that_tore_the_index_of_aborted_ones() -> None:
+    run(3932715508)  # the next entry was written behind the rest of the torn one, and not found by the next start
+
+
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
     workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
     reader = workload.readers[0]

@@ -168,7 +168,9 @@ class MemoryDisk:
             }
         )
 
-    def make_directory(self, path: Any) -> None:
+    def make_directory(self, path: Any, *, below: Any = None) -> None:
+        if below is not None and str(below) not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(below))
         parts = str(path).split("/")
         self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 

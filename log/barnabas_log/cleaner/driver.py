@@ -207,7 +207,7 @@ class LogCleaner:
         began_s = loop.time()
         self.stats.is_running = True
         try:
-            await self._disk.run(self._disk.make_directory, run_directory)
+            await self._disk.run(partial(self._disk.make_directory, run_directory, below=log.directory))
             job = self._job(log, segments, run_directory, found, now_ms)
             result = await self._transform.clean(
                 job, bytes_per_second=self._config.cleaner_bytes_per_second_max, on_bytes=self._count_moved

@@ -25,6 +25,7 @@ from barnabas_log.cleaner import worker as worker_module
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
 from barnabas_log.cleaner.sealed import sealed_segments
+from barnabas_log.cleaner.swap import CLEANING_DIRECTORY
 from barnabas_log.config import CleanupPolicy, LogConfig, LogManagerConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
@@ -316,6 +317,28 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
             assert not broker.stats.set_aside
             if change == "truncate":
                 assert rows_of(content(log)) == [row for row in before if row.offset < 100]
+        assert broker.manager.health.offline_directories == []
+
+
+async def test_a_run_makes_no_directory_anew_that_has_just_been_deleted(tmp_path: Path) -> None:
+    """A directory of that name without a log was left, which nobody removed."""
+    async with cleaned(tmp_path) as broker:
+        log = broker.log()
+        fill(log)
+        make, loop = broker.disk.make_directory, asyncio.get_running_loop()
+
+        async def delete() -> None:
+            broker.manager.delete(CHANGES)
+
+        def make_late(path: Any, **rest: Any) -> None:
+            if CLEANING_DIRECTORY in str(path):
+                asyncio.run_coroutine_threadsafe(delete(), loop).result()
+            make(path, **rest)
+
+        broker.disk.make_directory = make_late  # type: ignore[method-assign]
+        async with broker.running():
+            await broker.until(lambda: bool(broker.stats.runs_dropped))
+        assert not (tmp_path / str(CHANGES)).exists()
         assert broker.manager.health.offline_directories == []
 
 
