@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.tools]
 
 Options = Callable[..., dict[str, str]]
 QUERY_TIMEOUT_S = 100
+IS_FULL = bool(os.environ.get("BARNABAS_ECOSYSTEM_FULL"))
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
@@ -254,6 +256,7 @@ def killed_job(
     process.wait()
 
 
+@pytest.mark.skipif(not IS_FULL, reason="a Spark of its own: make ecosystem; make test kills that of topic_to_topic")
 def test_a_spark_that_is_killed_in_the_middle_goes_on_exactly(
     spark: SparkSession, options: Options, killed_job: tuple[subprocess.Popen[str], str, Path]
 ) -> None:
