@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
 from tests.oracle.answers import Side
 from tests.oracle.cases import case
 
+TRANSACTION = 1
+BEGINS_WITHIN_S = 60.0
 IDS = ("orders-1", "orders-22", "bills-1", "bills.1")
 PATTERNS = {
     "none": None,
@@ -32,11 +36,23 @@ PATTERNS = {
 }
 
 
+def begin(side: Side, name: str) -> None:
+    """Make the transactional id known; its coordinator, which the question for it brings about, may take a while to begin."""
+    deadline = time.monotonic() + BEGINS_WITHIN_S
+    while True:
+        found = side.call(FindCoordinatorRequest(coordinator_keys=[name], key_type=TRANSACTION), version=4)
+        if not found.coordinators[0].error_code:
+            answer = side.call(InitProducerIdRequest(name, 60_000), version=5)
+            if not answer.error_code:
+                return
+        assert time.monotonic() < deadline, f"{name}: no coordinator"
+        time.sleep(0.05)
+
+
 @case()
 def list_by_pattern(side: Side) -> Iterator[tuple[str, Any]]:
     for name in IDS:
-        while side.call(InitProducerIdRequest(name, 60_000), version=5).error_code:
-            pass  # its coordinator begins
+        begin(side, name)
     for label, pattern in PATTERNS.items():
         answer = side.call(ListTransactionsRequest(transactional_id_pattern=pattern), version=2)
         found = sorted(each.transactional_id for each in answer.transaction_states if each.transactional_id in IDS)
