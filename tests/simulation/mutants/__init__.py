@@ -54,7 +54,7 @@ class Mutant:
     bug: str
     simulation: Literal["raft", "controllers"] = "raft"
     needs_mechanisms: bool = False
-    """Harmless by itself: only a law on how the code works can find it."""
+    """Harmless by itself, or harmful once in many thousand seeds: only a law on how the code works finds it in time."""
     test_seed: int | None = None
     """Where the tests begin to search: at a seed that found it when this was written. None leaves it to `make sim-mutants`."""
 
@@ -207,7 +207,12 @@ MUTANTS = (
         bug="recovery drops the segment that the log starts in",
         simulation="controllers",
     ),
-    Mutant(name="start_forgets_quorum_state", bug="a start forgets the quorum-state file", simulation="controllers"),
+    Mutant(
+        name="start_forgets_quorum_state",
+        bug="a start forgets the quorum-state file",
+        simulation="controllers",
+        needs_mechanisms=True,
+    ),
     Mutant(
         name="start_reads_no_voters_in_the_log",
         bug="a start does not read the voters in the log",
