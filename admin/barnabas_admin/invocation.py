@@ -94,6 +94,32 @@ class Invocation:
             timeout_s=self.timeout_s,
         )
 
+    def console_cluster_as(self, user: str, password: str) -> ConsoleCluster:
+        """The cluster in the name of one of its users, over the TLS and by the mechanism of --client-config.
+
+        Raises WrongUsage where those listeners know no login.
+        """
+        from dataclasses import replace
+
+        from barnabas_admin.client import AdminClient
+        from barnabas_admin.console.cluster import ConsoleCluster
+        from barnabas_wire.client.security import SaslLogin
+
+        addresses, admin_security, security = self.admin_addresses(), self.admin_security(), self.client_security()
+        if admin_security is None or security.login is None:
+            raise WrongUsage(
+                "nobody can sign in: the listeners of this cluster ask for no login",
+                hint="--client-config names how a user comes in: security.protocol, sasl.mechanism and the like",
+            )
+        login = SaslLogin(security.login.mechanism, user, password)
+        as_user = replace(admin_security, own=None, login=login)
+        return ConsoleCluster(
+            lambda: AdminClient(addresses, timeout_s=self.timeout_s, security=as_user),
+            brokers=self._brokers,
+            security=replace(security, login=login),
+            timeout_s=self.timeout_s,
+        )
+
     def bootstrap_servers(self) -> str:
         """host:port,… of the Kafka listeners: as given, else as the admin service reports them."""
         if self._brokers:

@@ -44,7 +44,17 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
     help="Where the last day is kept for the charts; default a file of the cluster's addresses below ~/.local/state/barnabas.",
 )
 @click.option("--no-history", is_flag=True, help="Keep nothing, and show no charts.")
-@click.option("--allow-remote", is_flag=True, help="Listen beyond loopback, though nobody signs in to it.")
+@click.option(
+    "--sign-in",
+    "has_sign_in",
+    is_flag=True,
+    help="Show nothing before a user of the cluster has signed in, with that user's rights.",
+)
+@click.option(
+    "--certificate", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="TLS: the chain, PEM."
+)
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="TLS: the private key, PEM.")
+@click.option("--allow-remote", is_flag=True, help="Listen beyond loopback without sign-in, or without TLS.")
 @common_options
 def console(
     invocation: Invocation,
@@ -54,26 +64,37 @@ def console(
     names: tuple[str, ...],
     history_file: Path | None,
     no_history: bool,
+    has_sign_in: bool,
+    certificate: str | None,
+    key: str | None,
     allow_remote: bool,
 ) -> None:
     """Show the cluster in a browser: health, quorum, topics with their records, groups, transactions, access, events, charts of the
     last day, and why.
 
-    Whoever reaches the page may do what this console may do: it listens on loopback, and beyond it only with --allow-remote.
+    Without --sign-in whoever reaches the page may do what this console may do: it listens on loopback, and beyond it only with
+    --sign-in over TLS (--certificate, --key), or with --allow-remote.
     """
-    if host not in LOOPBACK and not allow_remote:
+    if (certificate is None) != (key is None):
+        raise WrongUsage("TLS takes both: --certificate FILE and --key FILE")
+    if host not in LOOPBACK and not allow_remote and not (has_sign_in and certificate):
+        what = "passwords would cross the network in plain text" if has_sign_in else "nobody signs in to the console"
         raise WrongUsage(
-            f"nobody signs in to the console, and {host} may be reached by others",
-            hint="keep it on 127.0.0.1 behind a proxy that asks who it is, or add --allow-remote (best with --read-only)",
+            f"{what}, and {host} may be reached by others",
+            hint="add --sign-in with --certificate and --key, or keep it on 127.0.0.1 behind a proxy that asks who it is; "
+            "--allow-remote does it all the same (best with --read-only)",
         )
     try:
         import uvicorn
 
         from barnabas_admin.console.application import make_application
         from barnabas_admin.console.history import History
+        from barnabas_admin.console.sign_in import SignIn
     except ImportError as error:
         raise AdminError(f"the console needs more: {error}", hint="pip install 'barnabas[console]'") from None
     cluster = invocation.console_cluster()
+    if has_sign_in:
+        invocation.console_cluster_as("", "")  # refused now, not at the first who comes
     listening = _listen(host, port)
     history = None
     if not no_history:
@@ -85,13 +106,27 @@ def console(
                 f"{path} cannot be used as the console's history: {error}",
                 hint="name another file with --history, or start with --no-history",
             ) from None
-    application: Starlette = make_application(cluster, history=history, is_read_only=read_only, hosts=[host, *names])
-    address = f"http://{address_of(*listening.getsockname()[:2])}"
+    application: Starlette = make_application(
+        cluster,
+        history=history,
+        sign_in=SignIn(invocation.console_cluster_as) if has_sign_in else None,
+        is_read_only=read_only,
+        is_tls=certificate is not None,
+        hosts=[host, *names],
+    )
+    address = f"{'https' if certificate else 'http'}://{address_of(*listening.getsockname()[:2])}"
     if invocation.is_json:
         print_json({"event": "listening", "address": address, "read_only": read_only})
     else:
         print_line(f"console at {address}{' (read-only)' if read_only else ''}; Ctrl-C ends it")
-    settings = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
+    settings = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
     uvicorn.Server(settings).run(sockets=[listening])
 
 

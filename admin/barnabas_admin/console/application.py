@@ -1,8 +1,9 @@
 """The console as an ASGI application: routes, templates, errors, and the headers that keep a browser safe.
 
 May touch:  Starlette, Jinja2.        Must not touch: gRPC, Kafka, but by ConsoleCluster.
-Invariants: every page has a twin with `.json` behind its path, made of the same dictionary; a request whose Host is not one of
-            the console's own names is refused (DNS rebinding); no answer may run a script that is not a file of the console's.
+Invariants: every page has a twin with `.json` behind its path, made of the same dictionary; with sign-in neither is answered without
+            a session; a request whose Host is not one of the console's own names is refused (DNS rebinding); no answer may run a
+            script that is not a file of the console's.
 Read next:  pages.py, writes.py.
 """
 
@@ -14,6 +15,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -30,6 +32,7 @@ from barnabas_admin.console import pages, words, writes
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
 from barnabas_admin.console.sampler import Sampler
+from barnabas_admin.console.sign_in import SignIn
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -37,6 +40,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 HERE = Path(__file__).parent
 TOKEN_COOKIE = "barnabas_token"
 THEME_COOKIE = "barnabas_theme"
+SESSION_COOKIE = "barnabas_session"
+SIGN_IN = "/sign-in"
 THEMES = ("system", "light", "dark")
 FORM_BYTES_MAX = 1 << 20
 HEADERS = {
@@ -58,6 +63,7 @@ _STATUS = {
 }
 
 Read = Callable[[ConsoleCluster, pages.Query], Awaitable[dict[str, Any]]]
+ClusterOf = Callable[[Request], ConsoleCluster]
 
 PAGES: dict[str, tuple[str, Read]] = {
     "/": ("overview", pages.overview),
@@ -84,20 +90,42 @@ PARTS = {"tail": "tail_rows"}
 
 
 def make_application(
-    cluster: ConsoleCluster, *, history: History | None = None, is_read_only: bool = False, hosts: Collection[str] = ()
+    cluster: ConsoleCluster,
+    *,
+    history: History | None = None,
+    sign_in: SignIn | None = None,
+    is_read_only: bool = False,
+    is_tls: bool = False,
+    hosts: Collection[str] = (),
 ) -> Starlette:
-    """The console of one cluster. history: filled while the console runs. hosts: names it may be asked by, beside the loopback's."""
+    """The console of one cluster.
+
+    history: filled while the console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. is_tls: cookies
+    go back over TLS alone. hosts: names it may be asked by, beside the loopback's.
+    """
     cluster.history = history
     environment = _environment(is_read_only=is_read_only)
+    environment.globals |= {"has_sign_in": sign_in is not None}
     routes = []
+
+    def of(request: Request) -> ConsoleCluster:
+        """The cluster as who asks may see it."""
+        return cluster if sign_in is None else request.state.session.cluster
+
     for path, (template, read) in PAGES.items():
         twin = "/overview.json" if path == "/" else f"{path}.json"
-        routes.append(Route(twin, _twin(cluster, read)))
-        routes.append(Route(path, _page(cluster, environment, template, read)))
+        routes.append(Route(twin, _twin(of, read)))
+        routes.append(Route(path, _page(of, environment, template, read)))
     if not is_read_only:
         for path, (template, write) in writes.FORMS.items():
-            routes.insert(0, Route(path, _form(cluster, environment, template, write), methods=["GET", "POST"]))
+            routes.insert(0, Route(path, _form(of, environment, template, write), methods=["GET", "POST"]))
     routes.append(Route("/theme", _choose_theme, methods=["POST"]))
+    gate = []
+    if sign_in is not None:
+        answer = _sign_in(environment, sign_in, history, is_tls=is_tls)
+        routes.append(Route(SIGN_IN, answer, methods=["GET", "POST"]))
+        routes.append(Route("/sign-out", _sign_out(sign_in), methods=["POST"]))
+        gate.append(Middleware(_Gate, sign_in=sign_in))
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
@@ -108,6 +136,8 @@ def make_application(
         if looking is not None:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+        if sign_in is not None:
+            await sign_in.close()
         await cluster.close()
         if history is not None:
             history.close()
@@ -117,6 +147,7 @@ def make_application(
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", *hosts]),
             Middleware(_Headers),
+            *gate,
         ],
         exception_handlers={
             HTTPException: _refused(environment),
@@ -146,38 +177,33 @@ def _query(request: Request) -> dict[str, str]:
     return {**request.query_params, **{key: str(value) for key, value in request.path_params.items()}}
 
 
-def _page(cluster: ConsoleCluster, environment: Environment, template: str, read: Read) -> Any:
+def _page(of: ClusterOf, environment: Environment, template: str, read: Read) -> Any:
     async def endpoint(request: Request) -> Response:
-        found = await read(cluster, _query(request))
+        found = await read(of(request), _query(request))
         return _render(environment, request, template, found)
 
     return endpoint
 
 
-def _twin(cluster: ConsoleCluster, read: Read) -> Any:
+def _twin(of: ClusterOf, read: Read) -> Any:
     async def endpoint(request: Request) -> Response:
-        return JSONResponse({"api_version": API_VERSION} | await read(cluster, _query(request)))
+        return JSONResponse({"api_version": API_VERSION} | await read(of(request), _query(request)))
 
     return endpoint
 
 
-def _form(cluster: ConsoleCluster, environment: Environment, template: str, write: writes.Write) -> Any:
+def _form(of: ClusterOf, environment: Environment, template: str, write: writes.Write) -> Any:
     """A page that changes the cluster: shown by GET, done by POST with the token of its form."""
 
     async def endpoint(request: Request) -> Response:
+        cluster = of(request)
         fields = writes.Fields(_query(request))
         if request.method == "GET":
             found = await write.show(cluster, fields)
             return _render(
                 environment, request, template, found | {"fields": fields, "error": None, "is_preview": False}
             )
-        if int(request.headers.get("content-length") or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
-            raise HTTPException(413, f"a form may have {FORM_BYTES_MAX:,} bytes")
-        form = writes.parse_form(await request.body())
-        token = request.cookies.get(TOKEN_COOKIE, "")
-        if not token or not secrets.compare_digest(token, form.pop("token", "")):
-            raise HTTPException(403, "this form is not of this console, or is old; open the page again")
-        fields |= form
+        fields |= await _form_of(request)
         try:
             target = await write.do(cluster, fields)
         except KafkaError as error:
@@ -189,6 +215,52 @@ def _form(cluster: ConsoleCluster, environment: Environment, template: str, writ
             found |= {"fields": fields, "error": None, "is_preview": True}
             return _render(environment, request, template, found)
         return RedirectResponse(target, status_code=303)
+
+    return endpoint
+
+
+async def _form_of(request: Request) -> writes.Fields:
+    """What was typed. Raises HTTPException for a form that is too large, or another site's."""
+    if int(request.headers.get("content-length") or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
+        raise HTTPException(413, f"a form may have {FORM_BYTES_MAX:,} bytes")
+    form = writes.parse_form(await request.body())
+    token = request.cookies.get(TOKEN_COOKIE, "")
+    if not token or not secrets.compare_digest(token, form.pop("token", "")):
+        raise HTTPException(403, "this form is not of this console, or is old; open the page again")
+    return form
+
+
+def _own_path(text: str) -> str:
+    """A path of this console to go back to; what leads elsewhere is the overview."""
+    return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"
+
+
+def _sign_in(environment: Environment, sign_in: SignIn, history: History | None, *, is_tls: bool) -> Any:
+    async def endpoint(request: Request) -> Response:
+        back = _own_path(request.query_params.get("back", "/"))
+        if request.method == "GET":
+            return _render(environment, request, "sign_in", {"back": back, "user": "", "error": None})
+        form = await _form_of(request)
+        back = _own_path(form["back"])
+        try:
+            name = await sign_in.begin(form["user"].strip(), form["password"], history)
+        except KafkaError as error:
+            found = {"back": back, "user": form["user"], "error": words.error_fields(error) | {"hint": None}}
+            return _render(environment, request, "sign_in", found, status=403)
+        response = RedirectResponse(back, status_code=303)
+        response.set_cookie(SESSION_COOKIE, name, httponly=True, samesite="strict", secure=is_tls)
+        return response
+
+    return endpoint
+
+
+def _sign_out(sign_in: SignIn) -> Any:
+    async def endpoint(request: Request) -> Response:
+        await _form_of(request)
+        await sign_in.end(request.cookies.get(SESSION_COOKIE, ""))
+        response = RedirectResponse(SIGN_IN, status_code=303)
+        response.delete_cookie(SESSION_COOKIE)
+        return response
 
     return endpoint
 
@@ -212,6 +284,7 @@ def _render(
         theme=theme if theme in THEMES else "system",
         themes=THEMES,
         token=token,
+        signed_in=getattr(request.state, "session", None),
     )
     response = HTMLResponse(text, status_code=status)
     if TOKEN_COOKIE not in request.cookies:
@@ -222,8 +295,7 @@ def _render(
 async def _choose_theme(request: Request) -> Response:
     """Keep the theme in a cookie, and go back."""
     form = writes.parse_form(await request.body())
-    back = form.get("back", "/")
-    response = RedirectResponse(back if back.startswith("/") and not back.startswith("//") else "/", status_code=303)
+    response = RedirectResponse(_own_path(form.get("back", "/")), status_code=303)
     if form.get("theme") in THEMES:
         response.set_cookie(THEME_COOKIE, form["theme"], max_age=365 * 24 * 3600, samesite="strict")
     return response
@@ -258,6 +330,36 @@ def _error(environment: Environment, request: Request, fields: dict[str, Any], s
     if request.url.path.endswith(".json"):
         return JSONResponse({"api_version": API_VERSION, "error": fields}, status_code=status)
     return _render(environment, request, "error", {"error": fields, "status": status}, status=status)
+
+
+class _Gate:
+    """Lets nobody past who is not signed in, but to the page that signs in, and what it is made of."""
+
+    def __init__(self, app: ASGIApp, sign_in: SignIn) -> None:
+        self._app = app
+        self._sign_in = sign_in
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path.startswith("/static/") or path in (SIGN_IN, "/theme"):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        session = await self._sign_in.find(request.cookies.get(SESSION_COOKIE, ""))
+        if session is not None:
+            scope.setdefault("state", {})["session"] = session
+            await self._app(scope, receive, send)
+            return
+        response: Response
+        if path.endswith(".json"):
+            fields = {"message": "nobody is signed in", "code": None, "hint": f"sign in at {SIGN_IN}"}
+            response = JSONResponse({"api_version": API_VERSION, "error": fields}, status_code=401)
+        else:
+            back = f"{path}?{request.url.query}" if request.url.query else path
+            response = RedirectResponse(f"{SIGN_IN}?{urlencode({'back': back})}", status_code=303)
+            if request.headers.get("hx-request") == "true":  # a part of a page that is open: the whole of it goes there
+                response = Response(status_code=401, headers={"hx-redirect": SIGN_IN})
+        await response(scope, receive, send)
 
 
 class _Headers:

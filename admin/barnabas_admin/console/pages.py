@@ -265,7 +265,9 @@ async def big_screen(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     found = await overview(cluster, query)
     lags: list[dict[str, Any]] = []
     if cluster.history is not None:
-        groups_known = [("Lag", "records behind", sampler.LAG, name) for name in cluster.history.names(sampler.LAG)]
+        seen = {row["group"] for row in await cluster.kafka(list_groups)}  # by who asks, who may not see every group
+        names = [name for name in cluster.history.names(sampler.LAG) if name in seen]
+        groups_known = [("Lag", "records behind", sampler.LAG, name) for name in names]
         lines = (await charts.read_charts(cluster.history, "1h", groups_known))["charts"]
         lags = [
             {"group": asked[3], "lag": line["latest"]}

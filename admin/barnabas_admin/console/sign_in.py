@@ -1,0 +1,94 @@
+"""Who is signed in to the console: each session asks the cluster in its own user's name, with that user's rights.
+
+May touch:  its sessions, the clock.  Must not touch: HTTP, templates, passwords after the login.
+Invariants: a session exists only for a login that the cluster took; a session that rests ends; there are at most SESSIONS_MAX, the one
+            that rested longest goes; the console's own credentials answer nobody.
+Read next:  application.py, which keeps everybody else out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from barnabas_admin.client import AdminClient
+from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.console.history import History
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+REST_S_MAX = 30 * 60
+SESSIONS_MAX = 200
+REFUSAL_PAUSE_S = 0.5
+"""What a refused login waits for: a password is not guessed by the thousand."""
+LOGINS_AT_ONCE = 4
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that is signed in."""
+
+    user: str
+    cluster: ConsoleCluster
+    used_s: float
+
+
+class SignIn:
+    """The sessions of one console. Belongs to one event loop."""
+
+    def __init__(
+        self, open_as: Callable[[str, str], ConsoleCluster], *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """open_as: the cluster in the name of (user, password)."""
+        self._open_as = open_as
+        self._clock_s = clock_s
+        self._sessions: dict[str, Session] = {}
+        self._logins = asyncio.Semaphore(LOGINS_AT_ONCE)
+
+    async def begin(self, user: str, password: str, history: History | None) -> str:
+        """Log in to the cluster; returns the session's secret name. Raises KafkaError where the cluster refuses, OSError."""
+        async with self._logins:
+            cluster = self._open_as(user, password)
+            try:
+                await cluster.admin(AdminClient.describe_cluster)
+            except KafkaError as error:
+                if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # that one is who it says, and may do little
+                    await cluster.close()
+                    await asyncio.sleep(REFUSAL_PAUSE_S)
+                    raise
+            except OSError:
+                await cluster.close()
+                raise
+        cluster.history = history
+        await self._drop_rested()
+        while len(self._sessions) >= SESSIONS_MAX:
+            await self.end(min(self._sessions, key=lambda name: self._sessions[name].used_s))
+        name = secrets.token_urlsafe(32)
+        self._sessions[name] = Session(user, cluster, self._clock_s())
+        return name
+
+    async def find(self, name: str) -> Session | None:
+        """The session of that name, which is used by this; None when there is none any more."""
+        await self._drop_rested()
+        session = self._sessions.get(name)
+        if session is not None:
+            session.used_s = self._clock_s()
+        return session
+
+    async def end(self, name: str) -> None:
+        """Forget a session, and close its connections."""
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            await session.cluster.close()
+
+    async def close(self) -> None:
+        """End every session."""
+        for name in tuple(self._sessions):
+            await self.end(name)
+
+    async def _drop_rested(self) -> None:
+        oldest_s = self._clock_s() - REST_S_MAX
+        for name in [name for name, session in self._sessions.items() if session.used_s < oldest_s]:
+            await self.end(name)

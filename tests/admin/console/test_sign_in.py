@@ -1,0 +1,192 @@
+"""Sign-in with the cluster's own users: nothing without it, each with its own rights; sessions end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from barnabas_admin.console import sign_in as sign_in_module
+from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.console.sign_in import REST_S_MAX, SignIn
+from barnabas_admin.local_cluster import READY_TIMEOUT_S, LocalCluster, find_base_port
+from barnabas_wire.client.properties import admin_security, read_client_properties
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from tests.admin.console.conftest import Console
+from tests.support.clusters import ForkedCluster
+
+PASSWORD = "a-password-of-ada"
+
+
+PROTOCOLS = "SASL_SSL:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL,ADMIN:SASL_SSL"
+
+
+class LoginCluster(ForkedCluster):
+    """A secured cluster whose operators log in by password, its own health check too."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory,
+            nodes=1,
+            base_port=find_base_port(),
+            is_secured=True,
+            overrides={
+                "listener.security.protocol.map": PROTOCOLS,
+                "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            },
+        )
+        security = self.security
+        assert security is not None
+        self._directory = directory
+        security.admin_security = lambda: admin_security(read_client_properties(self.login_file))  # type: ignore[method-assign]
+
+    def wait_until_healthy(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """The operator gets a password first: health is asked by login."""
+        assert self.security is not None
+        internal = ",".join(f"127.0.0.1:{node.internal_port}" for node in self.nodes.values())
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.security.make_first_user(internal, timeout_s=5)
+                break
+            except (KafkaError, OSError, TimeoutError):
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.2)
+        super().wait_until_healthy(timeout_s=timeout_s)
+
+    @property
+    def login_file(self) -> Path:
+        """Client properties by which the operator logs in; made of those that show a certificate."""
+        file = self._directory / "login.properties"
+        if not file.exists():
+            assert self.security is not None
+            by_certificate = self.security.client_file.read_text()
+            file.touch(0o600)
+            file.write_text(by_certificate.replace("admin.security.protocol=SSL", "admin.security.protocol=SASL_SSL"))
+        return file
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginCluster]:
+    running = LoginCluster(tmp_path_factory.mktemp("signed-in"))
+    with running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def console(secured: LoginCluster) -> Iterator[Console]:
+    found = Console(secured, "--sign-in", "-b", secured.bootstrap_servers, "--client-config", str(secured.login_file))
+    yield found
+    found.close()
+
+
+def come_in(console: Console, user: str, password: str) -> httpx.Client:
+    client = httpx.Client(base_url=console.address, timeout=30)
+    token = client.get("/sign-in").cookies["barnabas_token"]
+    answer = client.post(
+        "/sign-in", data={"token": token, "user": user, "password": password, "back": "/access?tab=users"}
+    )
+    assert answer.status_code == 303 and answer.headers["location"] == "/access?tab=users", answer.text
+    return client
+
+
+def test_nothing_is_shown_before_the_sign_in(console: Console) -> None:
+    for path in ("/", "/topics", "/topics/new", "/tv", "/nowhere"):
+        answer = console.client.get(path)
+        assert answer.status_code == 303 and answer.headers["location"].startswith("/sign-in?back=%2F"), path
+    assert console.client.get("/overview.json").status_code == 401
+    assert console.client.post("/topics/new", data={"name": "never"}).headers["location"].startswith("/sign-in")
+    part = console.client.get("/topics/seen/tail", headers={"hx-request": "true"})
+    assert part.status_code == 401 and part.headers["hx-redirect"] == "/sign-in"
+    assert console.client.get("/static/console.css").status_code == 200
+    page = console.client.get("/sign-in?back=//elsewhere.example")
+    assert 'name="back" value="/"' in page.text and 'href="/topics"' not in page.text
+
+
+def test_each_signs_in_with_its_own_rights(console: Console, secured: LocalCluster) -> None:
+    assert secured.security is not None
+    console.client.get("/sign-in")
+    wrong = console.post("/sign-in", user="admin", password="not-the-admins", back="/")
+    assert (
+        wrong.status_code == 403
+        and "barnabas_session" not in console.client.cookies
+        and "not-the-admins" not in wrong.text
+    )
+    admin = come_in(console, "admin", secured.security.password)
+    token = {"token": admin.cookies["barnabas_token"]}
+    ada = {"name": "ada", "mechanism": "SCRAM-SHA-512", "password": PASSWORD, "again": PASSWORD}
+    assert admin.post("/access/users/set", data=token | ada).status_code == 303
+    assert admin.post("/topics/new", data=token | {"name": "hidden", "replicas": "1"}).status_code == 303
+    page = admin.get("/")
+    assert "Sign out" in page.text and "admin" in page.text
+
+    guest = come_in(console, "ada", PASSWORD)
+    assert guest.get("/access.json?tab=users").json()["error"]["code"] == "CLUSTER_AUTHORIZATION_FAILED"
+    refused = guest.post(
+        "/topics/new", data={"token": guest.cookies["barnabas_token"], "name": "mine", "replicas": "1"}
+    )
+    assert refused.status_code == 400 and "AUTHORIZATION_FAILED" in refused.text.upper().replace(" ", "_")
+    assert guest.post("/sign-out", data={"token": guest.cookies["barnabas_token"]}).status_code == 303
+    assert guest.get("/overview.json").status_code == 401
+    assert admin.get("/overview.json").status_code == 200, "another's sign-out ends nobody else's session"
+
+
+def test_a_plain_cluster_has_nobody_to_sign_in(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-m", "barnabas_admin.main", "console", "--port", "0", "--sign-in", "--no-history"]
+    done = subprocess.run([*command, "--admin", cluster.admin_addresses], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "ask for no login" in done.stderr
+    open_wide = subprocess.run(
+        [*command, "--admin", cluster.admin_addresses, "--host", "0.0.0.0"], capture_output=True, text=True, timeout=60
+    )
+    assert open_wide.returncode == 2 and "plain text" in open_wide.stderr
+
+
+class _Asked:
+    """Stands for a cluster that takes one password."""
+
+    def __init__(self, password: str) -> None:
+        self.password = password
+        self.is_closed = False
+        self.history: Any = None
+
+    async def admin(self, ask: object) -> None:
+        if self.password != "right":
+            raise KafkaError.of(ErrorCode.SASL_AUTHENTICATION_FAILED, "no")
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_sessions_that_rest_end_and_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_module, "SESSIONS_MAX", 2)
+    monkeypatch.setattr(sign_in_module, "REFUSAL_PAUSE_S", 0)
+    now = [0.0]
+    opened: list[_Asked] = []
+
+    def open_as(user: str, password: str) -> ConsoleCluster:
+        opened.append(_Asked(password))
+        return cast(ConsoleCluster, opened[-1])
+
+    found = SignIn(open_as, clock_s=lambda: now[0])
+    with pytest.raises(KafkaError):
+        await found.begin("ada", "wrong", None)
+    assert opened[0].is_closed
+    first = await found.begin("ada", "right", None)
+    now[0] = 1
+    second = await found.begin("bob", "right", None)
+    now[0] = 2
+    assert await found.find(first) is not None
+    third = await found.begin("eve", "right", None)
+    assert await found.find(second) is None and opened[2].is_closed, "the one that rested longest made room"
+    now[0] = 2 + REST_S_MAX + 1
+    assert await found.find(first) is None and await found.find(third) is None
+    await asyncio.sleep(0)
+    assert all(each.is_closed for each in opened)
