@@ -13,9 +13,9 @@ help:
 setup: ## make .venv and install what constraints.txt pins
 	@bash .ci/setup dev
 
-demo: ## 336,776 flights through controllers, brokers, a Kafka client and Spark, while a broker is killed (KEEP=1 leaves it up)
+demo: ## 336,776 flights through controllers, brokers, a Kafka client and Spark, while a broker is killed (KEEP=1 leaves it up, SECURE=1: TLS, SCRAM, ACLs)
 	@bash .ci/setup demo
-	@$(PY) deploy/demo/run.py $(if $(KEEP),--keep)
+	@$(PY) deploy/demo/run.py $(if $(KEEP),--keep) $(if $(SECURE),--secure)
 
 test: ## set-up, check and all tests
 	@bash .ci/test

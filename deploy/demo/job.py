@@ -1,7 +1,8 @@
 """The demo's Spark job: two streaming queries over Barnabas topics, and two batch ones, in a process of its own.
 
-Usage: python job.py BOOTSTRAP OUTPUT_DIRECTORY. Opens no gRPC channel; knows nothing but Kafka addresses. Says on standard
-output how far it is, one line at a time, and when it fails why (`failed: …`); results are in OUTPUT_DIRECTORY/results.json.
+Usage: python job.py BOOTSTRAP OUTPUT_DIRECTORY [OPTIONS], a file with options of source and sink, one a line. Opens no gRPC channel;
+knows nothing but Kafka addresses. Says on standard output how far it is, one line at a time, and when it fails why (`failed: …`);
+results are in OUTPUT_DIRECTORY/results.json.
 
 Query 1 (stream, complete mode): departures and mean departure delay per origin and day, written back into the topic `departures` exactly
 once: each micro-batch writes all that is known by then, with its own time.
@@ -52,7 +53,10 @@ SETTINGS = {
 
 def main() -> int:
     """Run the queries; returns the exit status."""
-    bootstrap, output = sys.argv[1], Path(sys.argv[2])
+    output = Path(sys.argv[2])
+    client = {"kafka.bootstrap.servers": sys.argv[1]}
+    if len(sys.argv) > 3:
+        client |= dict(line.split("=", 1) for line in Path(sys.argv[3]).read_text(encoding="utf-8").splitlines())
     started = time.monotonic()
     builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
     for name, value in SETTINGS.items():
@@ -62,10 +66,10 @@ def main() -> int:
     session_s = time.monotonic() - started
     say(f"Spark {spark.version} is up after {session_s:.0f} s")
 
-    by_day, behind, first_s = departures(spark, bootstrap, output)
-    join = flights_with_weather(spark, bootstrap, output)
+    by_day, behind, first_s = departures(spark, client, output)
+    join = flights_with_weather(spark, client, output)
     batch_started = time.monotonic()
-    missing = flights_without_weather(spark, bootstrap)
+    missing = flights_without_weather(spark, client)
     result = {
         "departures": by_day,
         "records_behind": behind,
@@ -90,11 +94,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def stream(spark: SparkSession, bootstrap: str, topic: str, per_trigger: int) -> DataFrame:
+def stream(spark: SparkSession, client: dict[str, str], topic: str, per_trigger: int) -> DataFrame:
     """A topic as a stream, from its first record."""
     return (
         spark.readStream.format("barnabas")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**client)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", per_trigger)
@@ -108,10 +112,10 @@ def parsed(rows: DataFrame, schema: str) -> DataFrame:
     return rows.select(value).select("row.*").withColumn("hour", F.to_timestamp("time_hour"))
 
 
-def departures(spark: SparkSession, bootstrap: str, output: Path) -> tuple[list[dict[str, Any]], int, float]:
+def departures(spark: SparkSession, client: dict[str, str], output: Path) -> tuple[list[dict[str, Any]], int, float]:
     """Query 1: rows of (origin, day, departures, mean_delay) as the topic has them last, records it is behind, and seconds."""
     started = time.monotonic()
-    flown = parsed(stream(spark, bootstrap, "flights", FLIGHTS_PER_TRIGGER), FLIGHT).where("dep_time is not null")
+    flown = parsed(stream(spark, client, "flights", FLIGHTS_PER_TRIGGER), FLIGHT).where("dep_time is not null")
     per_day = flown.groupBy("origin", F.to_date("hour").alias("day")).agg(
         F.count("*").alias("departures"), F.avg("dep_delay").alias("mean_delay")
     )
@@ -123,7 +127,7 @@ def departures(spark: SparkSession, bootstrap: str, output: Path) -> tuple[list[
         )
         .writeStream.outputMode("complete")
         .format("barnabas")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**client)
         .option("topic", DEPARTURES)
         .option("mode", "exactly_once")
         .option("transactionalIdPrefix", "demo-departures")
@@ -132,19 +136,19 @@ def departures(spark: SparkSession, bootstrap: str, output: Path) -> tuple[list[
         .start()
     )
     behind = finish(query, "query 1 (departures per origin and day)")
-    written = spark.read.format("barnabas").option("kafka.bootstrap.servers", bootstrap).option("subscribe", DEPARTURES)
+    written = spark.read.format("barnabas").options(**client).option("subscribe", DEPARTURES)
     last = written.load().groupBy("key").agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
     row = F.from_json("value", "origin string, day date, departures long, mean_delay double").alias("row")
     rows = [found.asDict() for found in last.select(row).select("row.*").orderBy("origin", "day").collect()]
     return rows, behind, time.monotonic() - started
 
 
-def flights_with_weather(spark: SparkSession, bootstrap: str, output: Path) -> dict[str, Any]:
+def flights_with_weather(spark: SparkSession, client: dict[str, str], output: Path) -> dict[str, Any]:
     """Query 2: how many rows were joined and how many dropped as late, delays by rain and visibility, seconds."""
     started = time.monotonic()
-    flights = parsed(stream(spark, bootstrap, "flights", FLIGHTS_PER_TRIGGER), FLIGHT).withWatermark("hour", WATERMARK)
+    flights = parsed(stream(spark, client, "flights", FLIGHTS_PER_TRIGGER), FLIGHT).withWatermark("hour", WATERMARK)
     weather = (
-        parsed(stream(spark, bootstrap, "weather", WEATHER_PER_TRIGGER), WEATHER)
+        parsed(stream(spark, client, "weather", WEATHER_PER_TRIGGER), WEATHER)
         .withColumnsRenamed({"origin": "station", "hour": "observed"})
         .withWatermark("observed", WATERMARK)
     )
@@ -180,13 +184,11 @@ def flights_with_weather(spark: SparkSession, bootstrap: str, output: Path) -> d
     }
 
 
-def flights_without_weather(spark: SparkSession, bootstrap: str) -> list[dict[str, Any]]:
+def flights_without_weather(spark: SparkSession, client: dict[str, str]) -> list[dict[str, Any]]:
     """A batch read of both topics: how many flights of each origin have no weather in their hour."""
 
     def table(topic: str, schema: str) -> DataFrame:
-        rows = (
-            spark.read.format("barnabas").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
-        )
+        rows = spark.read.format("barnabas").options(**client).option("subscribe", topic).load()
         return parsed(rows, schema)
 
     missing = table("flights", FLIGHT).join(table("weather", WEATHER), ["origin", "hour"], "left_anti")

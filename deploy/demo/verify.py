@@ -32,9 +32,9 @@ class LogVerdict(NamedTuple):
         return self.lost == self.duplicated == self.misplaced == self.unknown == 0
 
 
-def read_everything(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int, bytes, bytes]]:
-    """(topic, partition, offset, key, value) of every record, from the first offset to the last."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "demo-verify", "enable.auto.commit": False}
+def read_everything(client: Mapping[str, Any], topics: Sequence[str]) -> list[tuple[str, int, int, bytes, bytes]]:
+    """(topic, partition, offset, key, value) of every record, from the first offset to the last; `client`: how to get in."""
+    settings = {**client, "group.id": "demo-verify", "enable.auto.commit": False}
     # The last offset of a partition may be a transaction's marker, which no consumer gets: the end is reported as an event.
     consumer = Consumer(settings | {"isolation.level": "read_committed", "enable.partition.eof": True})
     try:
