@@ -69,8 +69,9 @@ def console(
     key: str | None,
     allow_remote: bool,
 ) -> None:
-    """Show the cluster in a browser: health, quorum, topics with their records, groups, transactions, access, events, charts of the
-    last day, and why.
+    """Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.
+
+    It has transactions, access and charts of the last day too.
 
     Without --sign-in whoever reaches the page may do what this console may do: it listens on loopback, and beyond it only with
     --sign-in over TLS (--certificate, --key), or with --allow-remote.
