@@ -34,6 +34,7 @@ OWN_DEFAULTS = {
     "broker.session.timeout.ms": "the heartbeat has a thread of its own",
     "log.cleaner.io.max.bytes.per.second": "the same number, written as Python writes it",
     "max.connections": "measured",
+    "queued.max.request.bytes": "bounded: Kafka's default is no bound",
     "replica.fetch.max.bytes": "measured",
     "replica.fetch.response.max.bytes": "measured",
     "socket.listen.backlog.size": "measured",
@@ -63,6 +64,7 @@ OWN_KEYS = {
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max", "inter.broker.connections.reserved"),
     *("leader.imbalance.elections.max", "leader.imbalance.settle.ms"),
+    *("log.file", "log.file.backups", "log.file.max.bytes", "log.format", "log.level", "request.log.sample.every"),
     *("audit.log.path", "audit.log.max.bytes", "sasl.oauthbearer.algorithms", "tls.handshakes.per.second.max"),
     *("metadata.image.hash.interval.ms", "metadata.image.hash.interval.records"),
 }

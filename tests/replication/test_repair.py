@@ -256,7 +256,7 @@ async def test_a_leader_whose_follower_refuses_what_it_sends_finds_its_own_damag
         marks.listen(cluster[3])
         await eventually(lambda: marks.seen[:1] == [(1, ReplicaFault.CORRUPT)] and is_well(cluster))
         refused = [record for record in caplog.records if "is refused" in record.message]
-        assert len(refused) == 1 and refused[0].levelno == logging.ERROR
+        assert [record.levelno for record in refused] == [logging.WARNING, logging.ERROR], "the first may be no damage"
 
 
 async def test_random_rot_in_a_minority_ends_with_equal_replicas(tmp_path: Path) -> None:

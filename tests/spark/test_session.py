@@ -256,6 +256,7 @@ def killed_job(
     process.wait()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not IS_FULL, reason="a Spark of its own: make ecosystem; make test kills that of topic_to_topic")
 def test_a_spark_that_is_killed_in_the_middle_goes_on_exactly(
     spark: SparkSession, options: Options, killed_job: tuple[subprocess.Popen[str], str, Path]
