@@ -69,14 +69,14 @@ FLUSH_WAIT_MS = 20
 """How long a flush may block the next fetch of the other partitions; a flush older than this is a stall."""
 SESSIONLESS_SIZE = 4
 """With no more partitions than this every fetch names all, and no session is opened."""
-REFUSALS_TOLD_EVERY_MS = 60_000
+REFUSALS_REPORTED_EVERY_MS = 60_000
 """Of a partition whose batches are refused again and again: one line, and its count, in this time."""
 
 
 class FollowedPartition:
     """One partition that a fetcher keeps in step, and its pauses."""
 
-    __slots__ = ("failures", "leader_epoch", "named", "not_before_ms", "partition", "refusals", "tell_at_ms")
+    __slots__ = ("failures", "leader_epoch", "named", "not_before_ms", "partition", "refusals", "report_at_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -85,7 +85,7 @@ class FollowedPartition:
         self.failures = 0
         self.refusals = 0
         """Answers in a row that the log did not take."""
-        self.tell_at_ms = 0
+        self.report_at_ms = 0
         self.named: FetchPartitionSpec | None = None
         """What the leader was last asked for here, as far as an answer to it may come."""
 
@@ -417,8 +417,8 @@ class FollowedPartitions:
                 self._leader_id,
                 error,
             )
-        elif now_ms >= followed.tell_at_ms:
-            followed.tell_at_ms = now_ms + REFUSALS_TOLD_EVERY_MS
+        elif now_ms >= followed.report_at_ms:
+            followed.report_at_ms = now_ms + REFUSALS_REPORTED_EVERY_MS
             logger.error(
                 "%s: what broker %d sent is refused (%d in a row): %s; if that goes on, its copy is damaged: "
                 "`barnabas explain partition %s` says what becomes of it",
