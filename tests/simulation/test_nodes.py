@@ -39,7 +39,7 @@ from tests.simulation.side_by_side import chosen, drop, processes, telling
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
-HUNT_CPU_S = 30.0
+HUNT_CPU_S = 90.0
 OUTCOME_SEED = 41000
 
 
