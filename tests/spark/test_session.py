@@ -32,6 +32,7 @@ from barnabas_admin.local_cluster import LocalCluster
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import Record
 from barnabas_wire.records.compression import CompressionType
+from pyspark_barnabas import Lag, LagListener
 from tests.spark.conftest import Topics
 
 pytestmark = [pytest.mark.cluster, pytest.mark.tools]
@@ -189,9 +190,23 @@ def test_a_stream_takes_at_most_its_limit_and_reports_its_lag(
     topics.fill(topic, numbered(60), partition=0)
     topics.fill(topic, numbered(30, 100), partition=1)
     sink = Collected()
+    heard: list[Lag] = []
+    listener = LagListener(heard.append)
+    spark.streams.addListener(listener)
     reports = run(
         spark, options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"), sink, memory_path
     )
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    while len(heard) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)  # Spark calls listeners on a thread of its own
+    spark.streams.removeListener(listener)
+    assert [(lag.topic, lag.batch, lag.records_behind) for lag in heard[:3]] == [
+        (topic, 0, 60),
+        (topic, 1, 30),
+        (topic, 2, 0),
+    ]
+    assert heard[0].seconds_behind > 1e6 and heard[2].seconds_behind == 0.0, "the records are of 1970"
+    assert (heard[0].end, heard[0].latest) == ({0: 20, 1: 10}, {0: 60, 1: 30})
     assert [len(runs[-1]) for runs in sink.batches.values()] == [30, 30, 30]
     assert sink.all == sorted(numbered(60) + numbered(30, 100))
     first = next(report["sources"][0] for report in reports if report["numInputRows"])
