@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from barnabas_log.config import LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.flush import STUCK_FLUSH_S
 from barnabas_log.log_directory import LogDirectory
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.manager_stats import LogManagerStats
@@ -49,6 +50,17 @@ class DirectoryHealth:
             self.regain_room(directory)
         else:
             self.lose_room(directory, change.reason)
+
+    def report_stuck_flush(self, directory: LogDirectory) -> None:
+        """Log that a flush has not ended for long. The directory goes on: a disk may take its time, and answer."""
+        stuck_s = directory.rounds.oldest_s()
+        if stuck_s >= STUCK_FLUSH_S:
+            logger.warning(
+                "a flush of log directory %s has not ended for %.0f s: its disk does not answer, and records that must be flushed are "
+                "not acknowledged meanwhile. Look at the disk (kernel log, I/O pressure)",
+                directory.path,
+                stuck_s,
+            )
 
     def lose_room(self, directory: LogDirectory, reason: str) -> None:
         """The logs of the directory may grow no more; its user hears of it in a turn of the loop of its own."""

@@ -44,6 +44,8 @@ RETRY_S = 0.05
 SLOW_FLUSH_S = 0.020
 """A round older than this holds back writes to its files: they might wait for it (seen: 59 ms), and nothing that is
 written now could be acknowledged sooner."""
+STUCK_FLUSH_S = 5.0
+"""A round older than this is reported: acknowledgements wait for it, and nothing else says that a disk does not answer."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,12 @@ class FlushRounds:
         """Whether the log is in a round that has been in flight for longer than SLOW_FLUSH_S."""
         flying = self._round_of.get(log)
         return flying is not None and self._loop is not None and self._loop.time() - flying.began_at_s > SLOW_FLUSH_S
+
+    def oldest_s(self) -> float:
+        """For how long the oldest round has been in flight, in s; 0 where none is."""
+        if self._loop is None or not self._round_of:
+            return 0.0
+        return self._loop.time() - min(flying.began_at_s for flying in self._round_of.values())
 
     async def run(self) -> None:
         """Flush what is asked for until cancelled; what is then in flight does not count, unless it fails."""

@@ -371,10 +371,12 @@ class LogManager:
     # -- room ------------------------------------------------------------------------------------------------------
 
     async def look_at_room(self) -> None:
-        """Look at the free bytes of every online directory, and report whose logs may grow no more, or again."""
+        """Look at the free bytes of every online directory, and report whose logs may grow no more, or again; and whose disk
+        does not answer."""
         for directory in self._directories:
             if directory.error is None:
                 await self.health.look_at_room(directory)
+                self.health.report_stuck_flush(directory)
         if self.health.full_directories:
             await self.apply_retention()
 

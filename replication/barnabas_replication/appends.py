@@ -15,6 +15,7 @@ Not obvious:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -34,6 +35,7 @@ from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.purgatory import ParkedProduce
 from barnabas_replication.recompression import Recompression
+from barnabas_replication.replica_state import LONG_AGO_MS
 from barnabas_replication.requests import AppendEntry, AppendOutcome, Buffer, RespondAppend, TransactionMarker
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
@@ -42,10 +44,14 @@ from barnabas_wire.records.batch import CorruptBatch
 from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.tuples import new_tuple
 
+logger = logging.getLogger(__name__)
+
 SWEEP_MS = 100
 """How often parked produces are checked for time-outs, while there are any."""
 LATE_MS = 500
 """A sweep later than this gives followers the time back in which nothing was read of them."""
+EXPIRED_REPORTED_EVERY_MS = 10_000
+"""Of records that were not acknowledged in time: one line in this time, for what they waited for is soon past."""
 ACKS_ALL = -1
 BUMPS_EPOCH_FROM = 2
 """From this transaction.version on a transaction ends with a higher producer epoch (KIP-890)."""
@@ -96,6 +102,7 @@ class Appends:
         """Those that produces wait for."""
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at_ms = _NEVER_MS
+        self._expired_reported_ms = -EXPIRED_REPORTED_EVERY_MS
 
     def append_records(
         self,
@@ -316,12 +323,39 @@ class Appends:
             def make_error(name: TopicPartition = partition.topic_partition) -> RequestTimedOut:
                 return RequestTimedOut(f"{name}: the records were not acknowledged in time; they are in the log")
 
-            self._stats.produce_timeouts += partition.waiting_for_commit.expire(now_ms, make_error)
-            self._stats.produce_timeouts += partition.waiting_for_flush.expire(now_ms, make_error)
+            expired = partition.waiting_for_commit.expire(now_ms, make_error)
+            expired += partition.waiting_for_flush.expire(now_ms, make_error)
+            if expired:
+                self._stats.produce_timeouts += expired
+                self._report_expired(partition, expired, now_ms)
             if not partition.waiting_for_commit and not partition.waiting_for_flush:
                 self._awaited.pop(partition, None)
         if self._awaited and self._sweep is None:
             self._schedule_sweep(_NEVER_MS)
+
+    def _report_expired(self, partition: Partition, count: int, now_ms: int) -> None:
+        """Log what the records waited for: who asks later finds nothing of it."""
+        if now_ms - self._expired_reported_ms < EXPIRED_REPORTED_EVERY_MS:
+            return
+        self._expired_reported_ms = now_ms
+        durability = partition.log.durability
+        followers = []
+        for broker_id, replica in sorted(partition.remotes.items()):
+            until_ms = self._heard.until_ms(broker_id)
+            heard = "never" if until_ms == LONG_AGO_MS else f"{max(0, now_ms - until_ms)} ms ago"
+            followers.append(f"broker {broker_id} has {max(0, replica.end_offset)} and was heard {heard}")
+        logger.warning(
+            "%s: %d produce requests were not acknowledged in time: the high watermark is %d, the log ends at %d (written to %d, flushed "
+            "to %d), ISR %s; %s",
+            partition.topic_partition,
+            count,
+            partition.high_watermark,
+            partition.log.log_end_offset,
+            durability.written_end_offset,
+            durability.flushed_end_offset,
+            sorted(partition.isr.committed),
+            ", ".join(followers) or "no followers",
+        )
 
     # ------------------------------------------------------------------ reported by the manager
 

@@ -269,6 +269,18 @@ async def test_a_directory_stops_below_one_mark_and_goes_on_above_the_other() ->
         assert heard == [False, True] and manager.stats.directories_filled == 1
 
 
+async def test_a_disk_that_does_not_answer_is_reported_while_it_does_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with managed(FullDisk()) as (manager, _):
+        (rounds,) = {directory.rounds for directory in manager._directories}
+        for age_s in (4.9, 7.0, 0.0):
+            monkeypatch.setattr(rounds, "oldest_s", lambda age_s=age_s: age_s)
+            caplog.clear()
+            await manager.look_at_room()
+            assert ("a flush of log directory d has not ended for 7 s" in caplog.text) is (age_s == 7.0)
+
+
 async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_be_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import re
 from pathlib import Path
 from random import Random
 
@@ -198,7 +199,9 @@ async def test_one_bad_partition_does_not_spoil_the_others_of_a_request(tmp_path
         assert [outcome.error is None for outcome in outcomes] == [True, False, True]
 
 
-async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_the_log(tmp_path: Path) -> None:
+async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with MiniCluster(tmp_path) as cluster:
         cluster.controller.create("t")
         cluster.cut_links.add(frozenset((1, 2)))
@@ -208,6 +211,11 @@ async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_t
         assert cluster[1].partition("t").log.log_end_offset == 1
         manager = cluster[1].manager
         assert manager is not None and manager.stats.produce_timeouts == 1
+        (line,) = [line for line in caplog.messages if "not acknowledged in time" in line]
+        assert "t-0: 1 produce requests" in line and "the high watermark is 0, the log ends at 1" in line
+        assert re.search(r"broker 2 has 0 and was heard never, broker 3 has 1 and was heard \d+ ms ago", line), line
+        await cluster[1].produce("t", batch(), timeout_ms=30)
+        assert "not acknowledged in time" not in "".join(caplog.messages[caplog.messages.index(line) + 1 :])
 
 
 async def test_isr_falling_below_min_fails_what_is_parked(tmp_path: Path) -> None:
