@@ -43,6 +43,7 @@ SINK_OPTIONS = {
         "for exactly_once: how long a task may take before its transaction is aborted, ms; Kafka's producer has 60000",
     ),
     "checkpointLocation": OptionRow("", "Spark's own; the sink does not look at it"),
+    "queryName": OptionRow("", "Spark's own: it gives a sink the name of its query"),
     "includeHeaders": OptionRow(
         "", "no meaning here, as in Spark's sink: a column `headers` is written where there is one"
     ),

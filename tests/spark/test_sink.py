@@ -100,6 +100,7 @@ def test_a_stream_writes_every_record_and_goes_on_from_its_checkpoint(
             rows.load()
             .writeStream.format("barnabas")
             .options(**options(topic=target))
+            .queryName("copy")
             .option("checkpointLocation", str(memory_path))
             .trigger(availableNow=True)
             .start()

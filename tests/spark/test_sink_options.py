@@ -27,7 +27,7 @@ def test_defaults_are_an_idempotent_producer_that_waits_for_all_replicas() -> No
 def test_every_option_of_the_table_is_taken_in_any_case() -> None:
     given = {name.upper(): option.default for name, option in SINK_OPTIONS.items() if option.default}
     assert replace(parse_sink_options(given | SERVERS), security=()) == parse_sink_options(SERVERS)
-    meaningless = ("checkpointLocation", "includeHeaders", "kafka.linger.ms", "kafka.retries")
+    meaningless = ("checkpointLocation", "queryName", "includeHeaders", "kafka.linger.ms", "kafka.retries")
     assert parse_sink_options(SERVERS | dict.fromkeys(meaningless, "1")) == parse_sink_options(SERVERS)
 
 
