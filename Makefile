@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem fuzz compat-oracle vendor clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many ecosystem fuzz compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -98,6 +98,9 @@ bench-instructions: ## instructions per request over a fixed script; --against c
 
 bench-idle: ## p50 and CPU per record beside idle partitions
 	@$(PY) -m tests.bench.idle $(ARGS)
+
+bench-spark: ## Spark's reads and writes through our format and through its own Kafka connector, in turn: ARGS="--rows PREFIX --rounds 1"
+	@$(PY) -m tests.bench.spark --json bench-spark.json $(ARGS)
 
 bench-transactions: ## commits, reads of committed data and copies beside Apache Kafka: ARGS="--rows PREFIX --rounds 3"
 	@$(PY) -m tests.bench.transactions --json bench-transactions.json $(ARGS)

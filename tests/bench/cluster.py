@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 
@@ -115,6 +116,13 @@ class BenchCluster:
                 ]
             time.sleep(0.05)
         raise TimeoutError(f"topic {name} has no leaders after {TOPIC_TIMEOUT_S} s")
+
+    def records(self, topic: str) -> int:
+        """The ends of its partitions, together."""
+        partitions = self._admin.list_topics(topic, timeout=TOPIC_TIMEOUT_S).topics[topic].partitions
+        asked = {TopicPartition(topic, index): OffsetSpec.latest() for index in partitions}
+        answers = self._admin.list_offsets(asked, request_timeout=TOPIC_TIMEOUT_S)
+        return sum(answer.result(TOPIC_TIMEOUT_S).offset for answer in answers.values())
 
     def segment(self, topic: str) -> Path:
         """The first segment of partition 0 on the only node."""

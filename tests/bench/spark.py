@@ -1,179 +1,396 @@
-"""`python -m tests.bench.spark`: records a second that Spark reads through `format("barnabas")`, on local[2].
+"""`make bench-spark`: what Spark reads and writes through `format("barnabas")` and through its own Kafka connector, in turn.
 
-May touch:  a cluster of its own, a Spark session, temporary directories.    Must not touch: broker code.
-Invariants: the records are in the cluster before the first read; one small read is not counted (it starts Spark's Python
-            workers); every read counts what it read, and a wrong count ends the run.
-Read next:  frames.py.
+May touch:  a cluster of its own, two Spark drivers, temporary directories.    Must not touch: broker code.
+Invariants: both sides read the same topics of the same broker, in turn within each round, the first one first in every other; each has a
+            driver of its own, so that CPU and memory are its own; every run is counted, and a wrong count ends the bench; one small
+            run of each kind goes before and is not shown.
+Read next:  spark_arm.py, a side.
 
-    python -m tests.bench.spark [--records 4000000] [--batch-bytes 16384] [--rounds 3]
+    python -m tests.bench.spark [--rows PREFIX ...] [--mib 256] [--rounds 3] [--minutes 40] [--json FILE] [--alone]
 
-Records have values of 100 random bytes and no key, uncompressed, in two partitions of one broker. End to end: broker, network,
-decoder, Spark's Python workers and its JVM share the machine, and the CPU of each is shown. Exit status 1 when a median is
-below the target.
+One broker in page-cache mode, values of random bytes without a key in batches of 16 KiB; where they are compressed, half of each is
+zeros. What is written is a number filled up with one letter. Broker, drivers, Python workers and bench share the machine. CPU is that
+of a side's driver, its JVM and its Python workers; memory the most that these had together (PSS, so that pages they share count once),
+looked at four times a second. `--alone` leaves the stock connector out, where its jars are out of reach.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import select
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import psutil
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from barnabas_wire.records.compression import CompressionType
 from tests.bench.blaster import Target, blast, settle
 from tests.bench.cluster import BenchCluster
-from tests.bench.frames import KIB, Load, make_produce
-from tests.bench.machine import cpu_s
+from tests.bench.frames import KIB, MIB, Load, make_produce
+from tests.bench.machine import stolen_s
+from tests.bench.spark_arm import ANSWER, OURS, STOCK, Seen, Task
 
-PARTITIONS = 2
+ROOT = Path(__file__).resolve().parents[2]
 WINDOW = 16
-STREAM_BATCHES = 4
-TARGET_RECORDS_PER_S = 500_000
+BATCH_BYTES = 16 * KIB
+START_S = 240.0
+RUN_S = 300.0
+LOOK_S = 0.25
+TREE_AGE_LOOKS = 4
+WARM_MIB = 4
+WRITTEN_SHARE = 4
+"""A write row writes so much less than the others read."""
+READ_GOAL, GOAL = 1.5, 1.0
 
 
-class SparkBench:
-    """A session, and the reads to be measured."""
+class Shape(NamedTuple):
+    """What a row is measured on."""
 
-    def __init__(self, spark: SparkSession, cluster: BenchCluster, topic: str, records: int) -> None:
-        self.spark = spark
-        self.cluster = cluster
-        self.topic = topic
-        self.records = records
+    record_bytes: int
+    compression: CompressionType
+    partitions: int
 
-    def batch(self) -> DataFrame:
-        """The whole topic."""
-        reader = self.spark.read.format("barnabas").option("kafka.bootstrap.servers", self.cluster.bootstrap)
-        return reader.option("subscribe", self.topic).load()
+    def __str__(self) -> str:
+        size = f"{self.record_bytes} B" if self.record_bytes < KIB else f"{self.record_bytes // KIB} KiB"
+        return f"{size}, {self.compression.name.lower()}, {self.partitions} partitions"
 
-    def count(self) -> int:
-        """count(): the columns are made, and none is looked at."""
-        return self.batch().count()
 
-    def sum_of_lengths(self) -> int:
-        """Every value is looked at."""
-        total = self.batch().agg(F.sum(F.length("value"))).first()
-        assert total is not None
-        return int(total[0]) // 100
+SHAPES = [
+    Shape(size, codec, partitions)
+    for partitions in (6, 200)
+    for size in (100, KIB)
+    for codec in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
+]
+EVERYWHERE = ("batch, values read", "stream, availableNow")
+UNCOMPRESSED = ("batch, count", "batch, all columns", "batch, first row", "stream, stateful")
+WRITES = ("write, at least once", "write, exactly once")
+ROWS = (*UNCOMPRESSED, *EVERYWHERE, *WRITES)
 
-    def noop(self) -> int:
-        """Every column becomes a row for a sink that does nothing with it."""
-        self.batch().write.format("noop").mode("overwrite").save()
-        return self.records
 
-    def stream(self) -> int:
-        """The same as a stream of several micro-batches, its start and its checkpoint included."""
-        reader = self.spark.readStream.format("barnabas").option("kafka.bootstrap.servers", self.cluster.bootstrap)
-        rows = (
-            reader.option("subscribe", self.topic)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", -(-self.records // STREAM_BATCHES))
-            .load()
-        )
-        with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as checkpoint:
-            query = (
-                rows.writeStream.format("noop")
-                .option("checkpointLocation", checkpoint)
-                .trigger(availableNow=True)
-                .start()
+class Spent(NamedTuple):
+    """What one run took."""
+
+    seconds: float
+    first_s: float | None
+    jvm_s: float
+    python_s: float
+    peak_mib: float
+
+
+class Side:
+    """A driver that waits for work, and what its processes use."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.spark_arm", name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+                cwd=ROOT,
             )
-            query.awaitTermination()
-            return sum(progress["numInputRows"] for progress in query.recentProgress)
+        self._root = psutil.Process(self._process.pid)
+        self._unread = b""
+        self.version = self._answer(START_S)["version"]
 
-    def cpu(self) -> dict[str, float]:
-        """CPU seconds so far: brokers, JVM, Python workers."""
-        jvm = [child.pid for child in psutil.Process().children() if "java" in child.name()]
-        python = [child.pid for pid in jvm for child in psutil.Process(pid).children(recursive=True)]
-        return {"broker": cpu_s(self.cluster.pids), "jvm": cpu_s(jvm), "python": cpu_s(python)}
+    def measured(self, task: Task) -> Spent:
+        """One run. Raises SystemExit when it saw anything but what is there."""
+        self._ask(None)
+        before = self._cpu_s()
+        peak, is_over = [0.0], threading.Event()
+        looking = threading.Thread(target=self._look, args=(peak, is_over))
+        looking.start()
+        try:
+            seen = self.run(task)
+        finally:
+            is_over.set()
+            looking.join()
+        if seen.records != task.records:
+            raise SystemExit(f"{task.row} by {self.name} saw {seen.records:,} of {task.records:,} records")
+        jvm_s, python_s = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
+        return Spent(seen.seconds, seen.first_s, jvm_s, python_s, peak[0])
 
-    def measure(self, name: str, read: Callable[[], int], rounds: int) -> float:
-        """Print one line; returns the median of records a second."""
-        rates, spent = [], []
-        for _ in range(rounds):
-            before, started = self.cpu(), time.perf_counter()
-            seen = read()
-            seconds = time.perf_counter() - started
-            if seen != self.records:
-                raise SystemExit(f"{name} saw {seen:,} of {self.records:,} records")
-            rates.append(self.records / seconds)
-            spent.append({part: value - before[part] for part, value in self.cpu().items()})
-        rate = statistics.median(rates)
-        millions = self.records / 1e6
-        cpu = "  ".join(f"{part} {statistics.median(s[part] for s in spent) / millions:5.2f}" for part in spent[0])
-        print(f"{name:24} {rate / 1e6:6.2f} M/s  ({min(rates) / 1e6:.2f}–{max(rates) / 1e6:.2f})   {cpu}", flush=True)
-        return rate
+    def run(self, task: Task) -> Seen:
+        """The same without a look at what it takes."""
+        return Seen(**self._ask(task))
+
+    def end(self) -> None:
+        """The driver with its JVM and its workers, each by its id."""
+        tree = [self._root, *self._children()]
+        for one in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        self._process.wait()
+        psutil.wait_procs(tree, 20)
+
+    def _ask(self, task: Task | None) -> dict[str, Any]:
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps(task).encode() + b"\n")
+        stdin.flush()
+        return self._answer(RUN_S)
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        stdout: IO[bytes] | None = self._process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                if line.startswith(ANSWER.encode()):
+                    answer: dict[str, Any] = json.loads(line[len(ANSWER) :])
+                    return answer
+                continue  # Spark writes there, too
+            left_s = deadline - time.monotonic()
+            is_ready = select.select([stdout], [], [], left_s)[0] if left_s > 0 else []
+            data = os.read(stdout.fileno(), 65_536) if is_ready else b""
+            if not data:
+                what = "has ended" if is_ready else f"gave no answer within {timeout_s:.0f} s"
+                raise SystemExit(f"the driver of {self.name} {what}:\n{self.log.read_text()[-3000:]}")
+            self._unread += data
+
+    def _children(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return self._root.children(recursive=True)
+        return []
+
+    def _cpu_s(self) -> tuple[float, float]:
+        """(JVM, Python) so far; of processes that have ended their parents know it."""
+        spent = {True: 0.0, False: 0.0}
+        for one in (self._root, *self._children()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                is_java = "java" in one.name()
+                spent[is_java] += times.user + times.system
+                spent[False] += times.children_user + times.children_system
+        return spent[True], spent[False]
+
+    def _look(self, peak: list[float], is_over: threading.Event) -> None:
+        looks, tree = 0, [self._root, *self._children()]
+        while not is_over.wait(LOOK_S):
+            looks += 1
+            if looks % TREE_AGE_LOOKS == 0:
+                tree = [self._root, *self._children()]
+            found = 0
+            for one in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found += one.memory_full_info().pss
+            peak[0] = max(peak[0], found / MIB)
 
 
-def produce(cluster: BenchCluster, records: int, batch_bytes: int) -> tuple[str, int]:
-    """Fill a new topic with prebuilt batches; returns it and how many records it holds."""
-    topic, leaders = cluster.create_topic(partitions=PARTITIONS, replicas=1, durability="page-cache")
-    load = Load(100, batch_bytes)
+class Filled(NamedTuple):
+    """A topic that is read."""
+
+    name: str
+    records: int
+
+
+def fill(cluster: BenchCluster, shape: Shape, mib: int) -> Filled:
+    """A topic of about so many MiB of values."""
+    name, leaders = cluster.create_topic(partitions=shape.partitions, replicas=1, durability="page-cache")
+    load = Load(shape.record_bytes, BATCH_BYTES)
     targets = [
-        Target(leader.host, leader.port, make_produce(load, topic, leader.partition, acks=1)) for leader in leaders
+        Target(
+            leader.host,
+            leader.port,
+            make_produce(load, name, leader.partition, acks=1, compression=shape.compression),
+        )
+        for leader in leaders
     ]
     settle(targets)
-    per_batch = targets[0].frame.record_count
-    requests = max(PARTITIONS, records // per_batch // PARTITIONS * PARTITIONS)
-    done = blast(targets, requests=requests, window=WINDOW)
-    held = done.records + PARTITIONS * per_batch  # settle sent one to each
-    print(f"{held:,} records of 100 B in batches of {per_batch} produced in {done.seconds:.1f} s")
-    return topic, held
+    wanted = mib * MIB // shape.record_bytes // targets[0].frame.record_count
+    blast(targets, requests=max(shape.partitions, wanted), window=WINDOW)
+    return Filled(name, cluster.records(name))
+
+
+def rows_of(wanted: Sequence[str]) -> Iterator[tuple[Shape, list[str]]]:
+    """The rows of each shape."""
+    for shape in SHAPES:
+        names = list(EVERYWHERE)
+        if shape.compression == CompressionType.NONE:
+            names = [*UNCOMPRESSED, *names]
+        if shape.partitions == SHAPES[0].partitions or shape == Shape(100, CompressionType.NONE, 200):
+            names += WRITES
+        chosen = [name for name in names if name.startswith(tuple(wanted))]
+        if chosen:
+            yield shape, chosen
+
+
+class Bench:
+    """The cluster, the sides, the table as it grows."""
+
+    def __init__(self, cluster: BenchCluster, sides: Sequence[Side], *, mib: int, rounds: int, deadline: float) -> None:
+        """deadline: of time.monotonic, for the last row."""
+        self.cluster = cluster
+        self.sides = sides
+        self.mib = mib
+        self.rounds = rounds
+        self.deadline = deadline
+        self._longest_s = 0.0
+        self.table: list[dict[str, Any]] = []
+
+    def warm(self) -> None:
+        """Python processes of Spark start, code is compiled: nobody's seconds."""
+        topic = fill(self.cluster, SHAPES[0], WARM_MIB)
+        for name in ROWS:
+            for side in self.sides:
+                self._run(side, name, SHAPES[0], topic)
+        self.cluster.delete_topic(topic.name)
+
+    def measure(self, shape: Shape, names: Sequence[str]) -> list[str]:
+        """Print each row; returns those that were left out, as the time would be over before they are."""
+        topic, left = None, []
+        for name in names:
+            started = time.monotonic()
+            if started + self._longest_s > self.deadline:
+                left.append(f"{name}, {shape}")
+                continue
+            if topic is None:
+                topic = fill(self.cluster, shape, self.mib)
+            found: dict[str, list[Spent]] = {side.name: [] for side in self.sides}
+            for number in range(self.rounds):
+                for side in self.sides if number % 2 == 0 else self.sides[::-1]:
+                    found[side.name].append(self._run(side, name, shape, topic))
+            self._report(name, shape, topic.records, found)
+            self._longest_s = max(self._longest_s, time.monotonic() - started)
+        if topic is not None:
+            self.cluster.delete_topic(topic.name)
+        return left
+
+    def _run(self, side: Side, name: str, shape: Shape, topic: Filled) -> Spent:
+        codec = shape.compression.name.lower()
+        task = Task(name, self.cluster.bootstrap, topic.name, topic.records, shape.record_bytes, codec)
+        if name not in WRITES:
+            return side.measured(task)
+        target, _ = self.cluster.create_topic(partitions=shape.partitions, replicas=1, durability="page-cache")
+        task = task._replace(topic=target, records=topic.records // WRITTEN_SHARE)
+        spent = side.measured(task)
+        # By the other side, if there is one: what a sink wrote its own source need not judge.
+        judge = next((other for other in self.sides if other is not side), side)
+        seen = judge.run(task._replace(row="batch, count", is_committed=True))
+        if seen.records != task.records:
+            raise SystemExit(f"{name} by {side.name}: {seen.records:,} of {task.records:,} records are there")
+        self.cluster.delete_topic(target)
+        return spent
+
+    def _report(self, name: str, shape: Shape, records: int, found: dict[str, list[Spent]]) -> None:
+        if name in WRITES:
+            records //= WRITTEN_SHARE
+        row: dict[str, Any] = {"row": name, "shape": str(shape), "records": records}
+        cells = []
+        for side, runs in found.items():
+            seconds, first_s, cpu_s, mib = (median(runs, kind) for kind in ("seconds", "first_s", "cpu_s", "peak_mib"))
+            assert seconds is not None and cpu_s is not None and mib is not None
+            row[side] = [run._asdict() for run in runs]
+            cells += [
+                f"{records / seconds / 1e6:.2f}" if name != "batch, first row" else "",
+                f"{cpu_s:.1f}",
+                f"{first_s:.2f}" if first_s is not None else "",
+                f"{mib:,.0f}",
+            ]
+        if len(found) == 2:
+            row["ratios"] = ratios(found)
+            cells += [
+                f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+                for values in row["ratios"].values()
+            ]
+        self.table.append(row)
+        print(f"| {name} | {shape} | {' | '.join(cells)} |", flush=True)
+
+
+def median(runs: Sequence[Spent], kind: str) -> float | None:
+    """Of one of the figures of each run; cpu_s: JVM and Python together."""
+    values = [run.jvm_s + run.python_s if kind == "cpu_s" else getattr(run, kind) for run in runs]
+    return None if None in values else statistics.median(values)
+
+
+def ratios(found: dict[str, list[Spent]]) -> dict[str, list[float]]:
+    """Ours ÷ stock, round by round: rate, CPU seconds, memory."""
+    pairs = list(zip(found[OURS], found[STOCK], strict=True))
+    return {
+        "rate": [stock.seconds / ours.seconds for ours, stock in pairs],
+        "cpu": [(ours.jvm_s + ours.python_s) / max(0.01, stock.jvm_s + stock.python_s) for ours, stock in pairs],
+        "memory": [ours.peak_mib / stock.peak_mib for ours, stock in pairs],
+    }
+
+
+def behind(table: Sequence[dict[str, Any]]) -> list[str]:
+    """The rows whose rate is below the goal: 1.5 of the stock connector's in reads, 1.0 in writes."""
+    lines = []
+    for row in table:
+        if "ratios" in row:
+            goal = GOAL if row["row"] in WRITES else READ_GOAL
+            rate = statistics.median(row["ratios"]["rate"])
+            if rate < goal:
+                lines.append(f"{row['row']}, {row['shape']}: {rate:.2f} of {goal}")
+    return lines
+
+
+def header(sides: Sequence[Side]) -> str:
+    """Two lines of Markdown."""
+    cells = ["row", "topic"]
+    for side in sides:
+        name = "ours" if side.name == OURS else f"stock {side.version}"
+        cells += [f"{name}: M records/s", "CPU s", "first row s", "MiB"]
+    if len(sides) == 2:
+        cells += ["rate ÷ (more is better)", "CPU ÷ (less is better)", "memory ÷"]
+    return f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}"
 
 
 def main() -> int:
-    """Produce, read, print; returns the exit status."""
+    """Start, warm up, measure, say what is behind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--batch-bytes", type=int, default=16 * KIB)
+    parser.add_argument("--rows", nargs="*", default=[""], metavar="PREFIX", help=f"of: {'; '.join(ROWS)}")
+    parser.add_argument("--mib", type=int, default=256, help="values of each topic that is read")
     parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    # The session first: its launcher forks this process, which must not have run gRPC threads by then.
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("barnabas-bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "2g")
-        .getOrCreate()
+    parser.add_argument(
+        "--minutes", type=float, default=40, help="a row that would not end by then is left out, and named"
     )
-    spark.sparkContext.setLogLevel("ERROR")
-    rates = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory,
-        BenchCluster(Path(directory) / "cluster", nodes=1) as cluster,
-    ):
-        small, held = produce(cluster, 10_000, arguments.batch_bytes)
-        warm = SparkBench(spark, cluster, small, held)
-        started = time.perf_counter()
-        warm.count()
-        print(f"first read of the session (Spark's Python processes start): {time.perf_counter() - started:.1f} s")
-        warm.stream()
-        started = time.perf_counter()
-        warm.count()
-        print(f"a read of {held:,} records after that: {time.perf_counter() - started:.2f} s")
-        topic, held = produce(cluster, arguments.records, arguments.batch_bytes)
-        bench = SparkBench(spark, cluster, topic, held)
-        load = os.getloadavg()[0]
+    parser.add_argument("--alone", action="store_true", help="without the stock connector")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    left: list[str] = []
+    with contextlib.ExitStack() as running:
+        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-bench-")))
+        cluster = running.enter_context(BenchCluster(directory / "cluster", nodes=1))
+        sides = []
+        for name in [OURS] if arguments.alone else [OURS, STOCK]:
+            sides.append(Side(name, directory / f"{name}.log"))
+            running.callback(sides[-1].end)
+        bench = Bench(cluster, sides, mib=arguments.mib, rounds=arguments.rounds, deadline=deadline)
+        bench.warm()
+        stolen, load = stolen_s(), os.getloadavg()[0]
         print(
-            f"\n{'':24} median of {arguments.rounds} (range)           CPU s per million records   load before {load:.1f}"
+            f"{arguments.rounds} rounds, {arguments.mib} MiB a topic, {os.cpu_count()} cores; load before: {load:.1f}\n"
         )
-        rates["batch count()"] = bench.measure("batch count()", bench.count, arguments.rounds)
-        rates["batch sum(length)"] = bench.measure("batch sum(length(value))", bench.sum_of_lengths, arguments.rounds)
-        rates["batch noop"] = bench.measure("batch to noop", bench.noop, arguments.rounds)
-        rates["stream noop"] = bench.measure("stream to noop", bench.stream, arguments.rounds)
-    spark.stop()
-    missed = [name for name, rate in rates.items() if rate < TARGET_RECORDS_PER_S]
-    print(f"\ntarget {TARGET_RECORDS_PER_S / 1e6} M/s: {'MISSED by ' + ', '.join(missed) if missed else 'met by all'}")
-    return 1 if missed else 0
+        print(header(sides), flush=True)
+        for shape, names in rows_of(arguments.rows):
+            left += bench.measure(shape, names)
+        stolen, load = stolen_s() - stolen, os.getloadavg()[0]
+        print(f"\nload after: {load:.1f}; the host took {stolen:.0f} CPU s")
+    if arguments.json is not None:
+        said = {"rounds": arguments.rounds, "mib": arguments.mib, "rows": bench.table, "left_out": left}
+        arguments.json.write_text(json.dumps(said, indent=1))
+    for line in behind(bench.table):
+        print(f"behind: {line}")
+    for line in left:
+        print(f"not run, the {arguments.minutes:.0f} minutes were over: {line}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,36 +18,21 @@ from pyspark.sql import DataFrame, SparkSession
 from barnabas_wire.records.batch import Record
 from barnabas_wire.records.compression import CompressionType
 from tests.spark.conftest import Topics
+from tests.spark.stock_connector import FORMAT, StockConnectorMissing, add_stock_connector
 
 pytestmark = [pytest.mark.cluster, pytest.mark.oracle]
 
 Options = Callable[..., dict[str, str]]
-CLIENT = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.12.1")
-CONNECTORS = (
-    (pyspark.__version__, pyspark.__version__),
-    # A repository may not have the connector of the newest Spark, nor both parts of one version.
-    ("4.2.0", "4.0.0"),
-)
-"""Versions of (connector, token provider), the first that is found."""
 
 
 @pytest.fixture(scope="module")
 def kafka_format(spark: SparkSession) -> str:
     """`kafka`, once its jars are in the session."""
-    failure = ""
-    for connector, tokens in CONNECTORS:
-        jars = [
-            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{connector}",
-            f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{tokens}",
-            *CLIENT,
-        ]
-        try:
-            for jar in jars:
-                spark.sql(f"ADD JAR ivy://{jar}?transitive=false").collect()
-            return "kafka"
-        except Exception as error:  # py4j and Spark wrap what the resolver throws in various ways
-            failure = str(error).strip().partition("\n")[0]
-    pytest.skip(f"Spark's Kafka connector cannot be fetched: {failure[:200]}")
+    try:
+        add_stock_connector(spark)
+    except StockConnectorMissing as error:
+        pytest.skip(f"Spark's Kafka connector cannot be fetched: {error}")
+    return FORMAT
 
 
 @pytest.fixture(scope="module")
