@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -24,6 +25,8 @@ from barnabas_wire.kafka.schema import decode
 from tests.bench.frames import FETCH_VERSION, PRODUCE_VERSION, ProduceFrame, make_fetch
 
 RECEIVE_BYTES = 1 << 20
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket raises that would block."""
 
 
 class Target(NamedTuple):
@@ -32,6 +35,8 @@ class Target(NamedTuple):
     host: str
     port: int
     frame: ProduceFrame
+    tls: ssl.SSLContext | None = None
+    """None: in plain."""
 
 
 class Blast(NamedTuple):
@@ -59,8 +64,7 @@ class _Stream:
     """One connection with a window of requests in flight."""
 
     def __init__(self, target: Target, count: int, window: int, *, is_broker: bool) -> None:
-        self.socket = socket.create_connection((target.host, target.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = _connect(target.host, target.port, target.tls)
         self.socket.setblocking(False)
         self.frame = target.frame
         self.left = count
@@ -87,14 +91,14 @@ class _Stream:
                 self.left -= 1
             try:
                 sent = self.socket.send(self.unsent)
-            except BlockingIOError:
+            except NOT_NOW:
                 return
             self.unsent = self.unsent[sent:]
 
     def receive(self) -> None:
         try:
             data = self.socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
+        except NOT_NOW:
             return
         if not data:
             raise ConnectionError("the server closed the connection amid the run")
@@ -143,6 +147,8 @@ def blast(targets: Sequence[Target], *, requests: int, window: int, is_broker: b
             stream = by_descriptor[descriptor]
             if event & ~select.POLLOUT:
                 stream.receive()
+                while isinstance(stream.socket, ssl.SSLSocket) and stream.socket.pending():
+                    stream.receive()
             stream.send()
     seconds = time.perf_counter() - started
     for stream in streams:
@@ -183,6 +189,7 @@ def drain(
     max_bytes: int,
     values_share: float,
     batch: tuple[int, int] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Blast:
     """Fetch a partition from its start to `end_offset`, one request after another.
 
@@ -190,8 +197,7 @@ def drain(
     at 16 KiB takes this reader as long as the broker needs for the next answer, and cools the broker's CPU meanwhile.
     `values_share`: bytes of values per byte of records, to count MB of values.
     """
-    connection = socket.create_connection((host, port))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = _connect(host, port, tls)
     request, offset_at = make_fetch(topic, partition, offset=0, max_bytes=max_bytes)
     frame = bytearray(request)
     buffer = memoryview(bytearray(max_bytes + (1 << 20)))
@@ -238,6 +244,12 @@ def drain_floor(host: str, port: int, *, requests: int, records_bytes: int, valu
     seconds = time.perf_counter() - started
     connection.close()
     return Blast(seconds, requests, int(requests * records_bytes * values_share), 0, latencies)
+
+
+def _connect(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    connection = socket.create_connection((host, port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection if tls is None else tls.wrap_socket(connection, server_hostname=host)
 
 
 def _receive(connection: socket.socket, view: memoryview) -> memoryview:

@@ -28,11 +28,11 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from tests.bench.machine import congestion_control, stolen_s
-from tests.bench.peer import measure
+from tests.bench.peer import measure, tls
 from tests.bench.peer.picture import draw
 from tests.bench.peer.results import CLIENT, OURS, THEIRS, Results
 from tests.bench.peer.rows import ROWS, Kind, RowSpec, UnknownRows, choose
-from tests.bench.peer.systems import KAFKA_VERSION, System, running
+from tests.bench.peer.systems import KAFKA_VERSION, NODES, System, running
 from tests.oracle import apache
 
 Item = TypeVar("Item")
@@ -51,17 +51,20 @@ def run(rows: Sequence[RowSpec], rounds: int, warm_up_s: float, directory: Path,
                 results.add(row.name, name, measure.start(name, directory))
         _show(results, row)
     rows = [row for row in rows if row.kind is not Kind.START]
-    if not rows:
-        return
-    with running(directory, with_kafka=THEIRS in names) as systems:
-        if warm_up_s:
-            for system in systems:
-                measure.warm(system, directory, warm_up_s if system.name == THEIRS else min(5, warm_up_s))
-        for row in rows:
-            for system in systems:
-                system.add_idle(row.idle_partitions)
-            _run_row(row, 1 if row.kind in ONCE else rounds, systems, directory, results)
-            _show(results, row)
+    for start, has_tls in ((tls.running, True), (running, False)):
+        chosen = [row for row in rows if row.has_tls is has_tls]
+        if not chosen:
+            continue
+        with start(directory, with_kafka=THEIRS in names) as systems:
+            if warm_up_s:
+                of_theirs_s = warm_up_s / NODES if has_tls else warm_up_s
+                for system in systems:
+                    measure.warm(system, directory, of_theirs_s if system.name == THEIRS else min(5, warm_up_s))
+            for row in chosen:
+                for system in systems:
+                    system.add_idle(row.idle_partitions)
+                _run_row(row, 1 if row.kind in ONCE else rounds, systems, directory, results)
+                _show(results, row)
 
 
 def _run_row(row: RowSpec, rounds: int, systems: list[System], directory: Path, results: Results) -> None:

@@ -24,7 +24,7 @@ from tests.bench.frames import KIB, MIB, Load, make_produce
 from tests.bench.machine import MemoryAtHand, cpu_s, resident_mib
 from tests.bench.peer.results import percentile
 from tests.bench.peer.rows import Kind, RowSpec
-from tests.bench.peer.systems import FAST, NODES, TIMEOUT_S, System, make_system
+from tests.bench.peer.systems import FAST, NODES, TIMEOUT_S, TLS_PORT_OFFSET, System, make_system
 
 PARTITIONS = 3
 LATENCY_S = 5.0
@@ -90,11 +90,12 @@ def warm(system: System, directory: Path, cpu_seconds: float) -> None:
     less than it did the time before; twice as long at most.
     """
     before = cpu_s(system.cluster.pids())
+    replicas = NODES if system.tls is None else 1
     rows = [
-        RowSpec(name="", kind=Kind.THROUGHPUT),
-        RowSpec(name="", kind=Kind.THROUGHPUT, load=Load(MIB, MIB), has_lz4=True),
+        RowSpec(name="", kind=Kind.THROUGHPUT, replicas=replicas),
+        RowSpec(name="", kind=Kind.THROUGHPUT, replicas=replicas, load=Load(MIB, MIB), has_lz4=True),
         RowSpec(name="", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1),
-        RowSpec(name="", kind=Kind.LATENCY, rate=200),
+        RowSpec(name="", kind=Kind.LATENCY, replicas=replicas, rate=200),
     ]
     costs: list[float] = []
     while (spent := cpu_s(system.cluster.pids()) - before) < cpu_seconds or (
@@ -173,8 +174,14 @@ def _throughput(system: System, row: RowSpec, topic: str, directory: Path) -> di
 
 def _targets(system: System, row: RowSpec, topic: str) -> list[Target]:
     compression = CompressionType.LZ4 if row.has_lz4 else CompressionType.NONE
+    offset = 0 if system.tls is None else TLS_PORT_OFFSET
     return [
-        Target(leader.host, leader.port, make_produce(row.load, topic, index, acks=-1, compression=compression))
+        Target(
+            leader.host,
+            leader.port + offset,
+            make_produce(row.load, topic, index, acks=-1, compression=compression),
+            system.tls,
+        )
         for index, leader in enumerate(system.leaders(topic))
     ]
 
@@ -187,7 +194,7 @@ def _fetch(system: System, row: RowSpec, topic: str) -> dict[str, float]:
     end = (requests + 1) * aim.frame.record_count
     share = aim.frame.value_bytes / aim.frame.batch_bytes
     before = cpu_s(system.cluster.pids())
-    result = drain(aim.host, aim.port, topic, 0, end_offset=end, max_bytes=MIB, values_share=share)
+    result = drain(aim.host, aim.port, topic, 0, end_offset=end, max_bytes=MIB, values_share=share, tls=aim.tls)
     cpu = cpu_s(system.cluster.pids()) - before
     return {"MB/s": result.mb_per_s, "CPU ms/MB": cpu * 1e3 / (result.bytes / 1e6)}
 

@@ -50,6 +50,8 @@ class RowSpec:
     load: Load = LOADS["1 KiB in 16 KiB"]
     replicas: int = 3
     has_lz4: bool = False
+    has_tls: bool = False
+    """Over the encrypted listener of one node (tls.py)."""
 
 
 def _latency(rate: int, *, durability: str = PAGE_CACHE, idle_partitions: int = 0, producers: int = 1) -> RowSpec:
@@ -83,8 +85,17 @@ def _throughputs() -> Iterator[RowSpec]:
                     )
 
 
+def _over_tls() -> Iterator[RowSpec]:
+    for words in ("1 KiB in 16 KiB", "1 MiB each"):
+        yield RowSpec(
+            name=f"TLS, produce, page cache, {words}", kind=Kind.THROUGHPUT, load=LOADS[words], replicas=1, has_tls=True
+        )
+    yield RowSpec(name="TLS, fetch, 1 MiB answers", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1, has_tls=True)
+
+
 ROWS: tuple[RowSpec, ...] = (
     RowSpec(name="start, three nodes to the first acknowledged record", kind=Kind.START),
+    *_over_tls(),
     _latency(1000),
     _latency(200),
     _latency(1000, durability=DURABLE),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ TIMEOUT_S = 60.0
 FAST = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50, "topic.metadata.refresh.fast.interval.ms": 20}
 """A client that is there before the brokers are, and learns soon that they have come."""
 TOPIC_BYTES_MAX = str(2 << 20)
+TLS_PORT_OFFSET = 9
+"""Of a node's encrypted listener, from the plain one's port on: beyond its other listeners."""
 _names = itertools.count(1)
 
 
@@ -182,9 +185,11 @@ class Leader(NamedTuple):
 class System:
     """A named cluster with its topics."""
 
-    def __init__(self, name: str, cluster: Cluster) -> None:
+    def __init__(self, name: str, cluster: Cluster, *, tls: ssl.SSLContext | None = None) -> None:
+        """tls: of clients, where the load goes to the encrypted listener (tls.py)."""
         self.name = name
         self.cluster = cluster
+        self.tls = tls
         self.idle_partitions = 0
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **FAST})
 
@@ -194,12 +199,12 @@ class System:
         self.cluster.launch()
         self.delete(self.create_first())
 
-    def create_first(self) -> str:
+    def create_first(self, replicas: int = NODES) -> str:
         """Make a topic of one partition as soon as the cluster does."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                return self.create(1, NODES, self.cluster.durability(DURABLE), waits_s=0.02)
+                return self.create(1, replicas, self.cluster.durability(DURABLE), waits_s=0.02)
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
