@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many ecosystem fuzz compat-oracle vendor clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -13,7 +13,7 @@ help:
 setup: ## make .venv and install what constraints.txt pins
 	@bash .ci/setup dev
 
-demo: ## 336,776 flights through controllers, brokers, a Kafka client and Spark, while a broker is killed (KEEP=1 leaves it up, SECURE=1: TLS, SCRAM, ACLs)
+demo: ## 336,776 flights through controllers, brokers, a Kafka client and Spark, while a broker is killed (KEEP=1 leaves it up with a web console, SECURE=1: TLS, SCRAM, ACLs)
 	@bash .ci/setup demo
 	@$(PY) deploy/demo/run.py $(if $(KEEP),--keep) $(if $(SECURE),--secure)
 
@@ -114,6 +114,9 @@ bench-start: ## three nodes from exec to the first acknowledged record; ARGS="--
 bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deletion; 5,000 leaders killed at once
 	@$(PY) -m tests.bench.many $(ARGS)
 
+bench-console: ## what each page of the console takes with 1,000 topics and 50 groups, and the console's memory: ARGS="--rounds 100 --json FILE"
+	@$(PY) -m tests.bench.console $(ARGS)
+
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata
 
@@ -126,6 +129,9 @@ compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console t
 	@bash .ci/setup dev
 	@mvn -q -B -f tests/oracle/pom.xml dependency:build-classpath
 	@$(PY) -m pytest -q tests/oracle
+
+console-pictures: ## the pictures of docs/console-pictures.md, by Chromium: five minutes; ARGS="--png DIR" leaves the docs alone
+	@$(PY) -m tests.admin.console.pictures $(ARGS)
 
 vendor: ## write the console's foreign files anew from npm, checked against their hashes
 	@bash .ci/vendor

@@ -7,7 +7,9 @@ Read next:  kafka.py.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from barnabas_admin.errors import AdminError
 from barnabas_admin.kafka import assigned_partitions
@@ -20,13 +22,17 @@ from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
+OFFSETS_BY_NAME_VERSION_MAX = 9
+"""From version 10 on OffsetFetch names topics by id."""
+
 
 async def list_groups(client: ClusterClient) -> list[dict[str, Any]]:
     """Every group with its state and coordinator, by name. Raises KafkaError, OSError."""
     view = await client.metadata([])
+    ids = sorted(view.brokers)
+    answers = await asyncio.gather(*(client.call(ListGroupsRequest(), broker_id=each) for each in ids))
     groups = []
-    for broker_id in sorted(view.brokers):
-        answer = await client.call(ListGroupsRequest(), broker_id=broker_id)
+    for broker_id, answer in zip(ids, answers, strict=True):
         if answer.error_code:
             raise KafkaError.of(known_code(answer.error_code), f"listing the groups of broker {broker_id}")
         groups += [
@@ -45,65 +51,165 @@ async def list_groups(client: ClusterClient) -> list[dict[str, Any]]:
 async def describe_group(client: ClusterClient, group: str) -> dict[str, Any]:
     """Members, committed offsets and lag of a group, also of one without members. Raises AdminError for one that nobody knows,
     KafkaError, OSError."""
-    view = await client.metadata()
-    answer = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
-    (described,) = answer.groups
-    offsets = await client.call_coordinator(
-        group,
-        OffsetFetchRequest(group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]),
-    )
-    names = {topic_id: name for name, topic_id in view.topic_ids.items()}
-    committed = {
-        TopicPartition(topic.name or names.get(topic.topic_id, str(topic.topic_id)), entry.partition_index): (
-            entry.committed_offset
+    described = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
+    offsets = await client.call_coordinator(group, _offsets_request([group]), version_max=OFFSETS_BY_NAME_VERSION_MAX)
+    found = await client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]))
+    coordinator = found.coordinators[0].node_id if found.coordinators else found.node_id
+    (state,) = _read_states(described, offsets, coordinator)
+    _check_known(state)
+    return _fields(state, await _ends(client, [state]))
+
+
+async def describe_groups(client: ClusterClient, coordinators: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """The same of many groups, for one request to each coordinator and each leader in place of some to each group.
+
+    Args:
+        coordinators: group -> broker, as `list_groups` reports them. Of a group that has moved since, the new one is found.
+
+    Leaves out the groups that went away, or whose coordinator or leaders do not answer. Raises KafkaError, OSError.
+    """
+    by_broker: dict[int, list[str]] = {}
+    for group, broker_id in coordinators.items():
+        by_broker.setdefault(broker_id, []).append(group)
+    asked = await asyncio.gather(*(_ask_coordinator(client, *each) for each in by_broker.items()))
+    states = [state for found in asked for state in found]
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        ends = await _ends(client, states)
+        found = {state.group: _fields(state, ends) for state in states}
+    except (KafkaError, OSError, TimeoutError):
+        pass  # one partition among all of them has no leader that answers: below each group is asked by itself
+    alone = [group for group in coordinators if group not in found]
+    for group, described in zip(alone, await asyncio.gather(*(_alone(client, each) for each in alone)), strict=True):
+        if described is not None:
+            found[group] = described
+    return found
+
+
+class _State(NamedTuple):
+    """What a coordinator reports of one group."""
+
+    group: str
+    described: Any
+    committed: dict[TopicPartition, int]
+    coordinator: int
+    members: list[dict[str, Any]]
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """That it has committed for, or that its members own."""
+        return self.committed.keys() | {owned for member in self.members for owned in member["partitions"]}
+
+
+async def _ask_coordinator(client: ClusterClient, broker_id: int, groups: list[str]) -> list[_State]:
+    """Those of the groups that this broker coordinates, and knows."""
+    try:
+        described = await client.call(DescribeGroupsRequest(groups=groups), broker_id=broker_id)
+        offsets = await client.call(
+            _offsets_request(groups), broker_id=broker_id, version_max=OFFSETS_BY_NAME_VERSION_MAX
         )
+    except (KafkaError, OSError, TimeoutError):
+        return []  # each is asked by itself then, wherever its coordinator is now
+    return [state for state in _read_states(described, offsets, broker_id) if _is_readable(state)]
+
+
+async def _alone(client: ClusterClient, group: str) -> dict[str, Any] | None:
+    try:
+        return await describe_group(client, group)
+    except (KafkaError, OSError, TimeoutError):
+        return None
+
+
+def _offsets_request(groups: Sequence[str]) -> OffsetFetchRequest:
+    """All that these groups have committed; by name, for a topic of an id alone may be gone."""
+    return OffsetFetchRequest(
+        group_id=groups[0],
+        topics=None,
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups],
+    )
+
+
+def _read_states(described: Any, offsets: Any, coordinator: int) -> list[_State]:
+    committed = {
+        answered.group_id: {
+            TopicPartition(topic.name, entry.partition_index): entry.committed_offset
+            for topic in answered.topics
+            for entry in topic.partitions
+            if entry.committed_offset >= 0
+        }
         for answered in offsets.groups
-        for topic in answered.topics
-        for entry in topic.partitions
-        if entry.committed_offset >= 0
     }
-    is_absent = described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead"
-    if is_absent and not committed:
+    return [
+        _State(each.group_id, each, committed.get(each.group_id, {}), coordinator, [_member(m) for m in each.members])
+        for each in described.groups
+    ]
+
+
+def _is_absent(state: _State) -> bool:
+    """Whether the coordinator has no members of it; KIP-848's groups are known by their offsets alone."""
+    return state.described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or state.described.group_state == "Dead"
+
+
+def _is_readable(state: _State) -> bool:
+    return bool(state.committed) if _is_absent(state) else not state.described.error_code
+
+
+def _check_known(state: _State) -> None:
+    """Raise what the coordinator reported of the group, AdminError for one that nobody knows."""
+    if _is_absent(state) and not state.committed:
         raise AdminError(
-            f"group {group!r} does not exist",
+            f"group {state.group!r} does not exist",
             code=ErrorCode.GROUP_ID_NOT_FOUND,
             hint="`barnabas group list` shows the groups",
         )
-    if described.error_code and not is_absent:
-        raise KafkaError.of(known_code(described.error_code), f"describing group {group}")
-    found = await client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]))
-    members = [_member(member) for member in described.members]
-    owners = {partition: member for member in members for partition in member["partitions"]}
-    wanted = sorted(committed.keys() | owners.keys())
-    # A topic may have been deleted since the group committed for it.
-    living = [p for p in wanted if p.partition in view.topics.get(p.topic, {})]
-    ends = await client.list_offsets(dict.fromkeys(living, LATEST)) if living else {}
+    if not _is_readable(state):
+        raise KafkaError.of(known_code(state.described.error_code), f"describing group {state.group}")
+
+
+async def _ends(client: ClusterClient, states: Sequence[_State]) -> dict[TopicPartition, int]:
+    """The ends of the partitions that these groups read. A topic may have been deleted since a group committed for it, and a
+    partition may have no leader now: those are left out."""
+    wanted = {partition for state in states for partition in state.partitions}
+    if not wanted:
+        return {}
+    view = await client.metadata(sorted({each.topic for each in wanted}), skips_missing=True)
+    led = [
+        each
+        for each in sorted(wanted)
+        if (known := view.topics.get(each.topic, {}).get(each.partition)) is not None and known.leader >= 0
+    ]
+    found = await client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    return {each: int(listed.offset) for each, listed in found.items()}
+
+
+def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    owners = {partition: member for member in state.members for partition in member["partitions"]}
     rows = []
-    for partition in wanted:
-        offset, end = committed.get(partition), ends.get(partition)
+    for partition in sorted(state.partitions):
+        offset, end = state.committed.get(partition), ends.get(partition)
         owner = owners.get(partition, {})
         rows.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "committed": offset,
-                "end": None if end is None else int(end.offset),
-                "lag": None if end is None or offset is None else max(0, int(end.offset) - offset),
+                "end": end,
+                "lag": None if end is None or offset is None else max(0, end - offset),
                 "member": owner.get("member"),
                 "client": owner.get("client"),
                 "host": owner.get("host"),
             }
         )
     return {
-        "group": group,
-        "state": described.group_state,
-        "protocol_type": described.protocol_type,
-        "protocol": described.protocol_data,
-        "coordinator": found.coordinators[0].node_id if found.coordinators else found.node_id,
+        "group": state.group,
+        "state": state.described.group_state,
+        "protocol_type": state.described.protocol_type,
+        "protocol": state.described.protocol_data,
+        "coordinator": state.coordinator,
         "total_lag": sum(row["lag"] or 0 for row in rows),
         "members": [
             member | {"partitions": [{"topic": p.topic, "partition": p.partition} for p in member["partitions"]]}
-            for member in members
+            for member in state.members
         ],
         "partitions": rows,
     }

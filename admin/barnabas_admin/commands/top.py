@@ -65,7 +65,7 @@ def top(invocation: Invocation, interval_s: float, count: int | None) -> None:
 
 def _look(invocation: Invocation) -> dict[str, Any]:
     from barnabas_admin.commands.cluster import describe_broker
-    from barnabas_admin.groups import describe_group, list_groups
+    from barnabas_admin.groups import describe_groups, list_groups
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.client.metadata import LATEST
 
@@ -85,8 +85,8 @@ def _look(invocation: Invocation) -> dict[str, Any]:
         if len(led) <= PARTITIONS_MAX:
             for partition, offset in (await client.list_offsets(dict.fromkeys(led, LATEST))).items():
                 ends[partition.topic] = ends.get(partition.topic, 0) + int(offset.offset)
-        groups = [await describe_group(client, group["group"]) for group in await list_groups(client)]
-        return ends, groups
+        known = {group["group"]: group["coordinator"] for group in await list_groups(client)}
+        return ends, list((await describe_groups(client, known)).values())
 
     ends, groups = run_with_cluster(invocation, work) if any(b["state"] != "fenced" for b in brokers) else ({}, [])
     lagging = sorted(groups, key=lambda group: -group["total_lag"])[:GROUPS_SHOWN]

@@ -26,12 +26,12 @@ from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.health import verdict
 from barnabas_admin.console.spread import spread_of
 from barnabas_admin.errors import AdminError, WrongUsage
-from barnabas_admin.groups import describe_group, list_groups
+from barnabas_admin.groups import describe_group, describe_groups, list_groups
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
-from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_wire.rpc import admin_pb2, inspection_pb2
 
 Query = Mapping[str, str]
@@ -43,7 +43,11 @@ TRANSACTIONS_PER_PAGE = 100
 LAGS_SHOWN = 6
 TABS = ("partitions", "messages", "consumers", "config", "metrics", "explain")
 ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
-_SORTS = ("name", "partitions", "replication", "spread", "skew", "leader_skew", "under_replicated")
+_LISTED_SORTS = ("name", "partitions", "under_replicated")
+"""What a list of topics says already; the rest takes a description of each."""
+_SORTS = (*_LISTED_SORTS, "replication", "spread", "skew", "leader_skew")
+DESCRIBED_MAX = 1_000
+"""Topics in one call of the admin service."""
 
 
 async def overview(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
@@ -125,7 +129,7 @@ async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 
 
 async def topics(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
-    """Topics with spread and skew: searched, sorted and cut to a page here, so that 1,000 topics cost one call."""
+    """Topics with spread and skew: searched, sorted and cut to a page here; by name only those of the page are described."""
     text = query.get("q", "")
     state = query.get("state", "")
     sort = query.get("sort", "name")
@@ -134,26 +138,31 @@ async def topics(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     if sort not in _SORTS:
         raise WrongUsage(f"topics cannot be sorted by {sort!r}; sort by {', '.join(_SORTS)}")
 
-    def ask(admin: AdminClient) -> tuple[Any, Any]:
-        names = [each.name for each in admin.list_topics(include_internal=with_internal) if text in each.name]
-        return admin.list_brokers(), admin.describe_topics(names) if names else []
-
-    listed, described = await cluster.admin(ask)
-    ids = [each.id for each in listed.brokers]
-    rows = [_topic_row(topic, ids) for topic in described]
+    listed, ids = await cluster.admin(
+        lambda admin: (
+            [each for each in admin.list_topics(include_internal=with_internal) if text in each.name],
+            [each.id for each in admin.list_brokers().brokers],
+        )
+    )
     if state == "under-replicated":
-        rows = [row for row in rows if row["under_replicated"] or row["leaderless"]]
+        listed = [each for each in listed if each.under_replicated or each.leaderless]
     elif state == "leaderless":
-        rows = [row for row in rows if row["leaderless"]]
-    rows.sort(key=lambda row: row["name"])
-    rows.sort(key=lambda row: row[sort], reverse=is_down)
-    page, pages, shown = _page(rows, query, TOPICS_PER_PAGE)
+        listed = [each for each in listed if each.leaderless]
+    listed.sort(key=lambda each: each.name)
+    if sort in _LISTED_SORTS:
+        listed.sort(key=lambda each: getattr(each, sort), reverse=is_down)
+        page, pages, wanted = _page(listed, query, TOPICS_PER_PAGE)
+        shown = await _topic_rows(cluster, [each.name for each in wanted], ids)
+    else:  # by what only a description shows: of all of them
+        rows = await _topic_rows(cluster, [each.name for each in listed], ids)
+        rows.sort(key=lambda row: row[sort], reverse=is_down)
+        page, pages, shown = _page(rows, query, TOPICS_PER_PAGE)
     records = await _record_counts(cluster, shown)
     for row in shown:
         row["records"] = records.get(row["name"])
     return {
         "topics": shown,
-        "total": len(rows),
+        "total": len(listed),
         "page": page,
         "pages": pages,
         "q": text,
@@ -218,8 +227,9 @@ async def groups(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     text = query.get("q", "")
     rows = [row for row in await cluster.kafka(list_groups) if text in row["group"]]
     page, pages, shown = _page(rows, query, GROUPS_PER_PAGE)
-    described = await asyncio.gather(*(_described_group(cluster, row["group"]) for row in shown))
-    for row, found in zip(shown, described, strict=True):
+    described = await _described_groups(cluster, shown)
+    for row in shown:
+        found = described.get(row["group"])
         row["members"] = None if found is None else len(found["members"])
         row["lag"] = None if found is None else found["total_lag"]
         row["topics"] = [] if found is None else sorted({each["topic"] for each in found["partitions"]})
@@ -305,6 +315,20 @@ async def explain(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     return found | {"explanation": explanation_fields(explanation)}
 
 
+async def _topic_rows(cluster: ConsoleCluster, names: Sequence[str], ids: Sequence[int]) -> list[dict[str, Any]]:
+    """One that was deleted meanwhile is left out."""
+
+    def ask(admin: AdminClient) -> list[dict[str, Any]]:
+        return [
+            _topic_row(topic, ids)
+            for first in range(0, len(names), DESCRIBED_MAX)
+            for topic in admin.describe_topics(names[first : first + DESCRIBED_MAX])
+            if not topic.HasField("error")
+        ]
+
+    return await cluster.admin(ask) if names else []
+
+
 def _topic_row(described: Any, ids: Sequence[int]) -> dict[str, Any]:
     figures = spread_of([(each.leader, each.replicas) for each in described.partitions], ids)
     flags = [flag for each in described.partitions for flag in each.flags]
@@ -334,9 +358,10 @@ async def _partitions(cluster: ConsoleCluster, described: Any) -> dict[str, Any]
         offsets = await cluster.kafka(lambda client: _offsets(client, living))
     except (KafkaError, OSError, TimeoutError) as error:
         note = f"Offsets are not known: {error}"
+    asked = DescribableLogDirTopic(topic=name, partitions=[each.partition for each in described.partitions])
     sizes = {
         (found["topic"], found["partition"], broker_id): found["size_bytes"]
-        for broker_id, directories in (await _log_directories(cluster, topic=name)).items()
+        for broker_id, directories in (await _log_directories(cluster, of=asked)).items()
         for directory in directories
         for found in directory["replicas"]
     }
@@ -396,10 +421,11 @@ async def _messages(cluster: ConsoleCluster, name: str, query: Query) -> dict[st
 
 async def _consumers(cluster: ConsoleCluster, name: str) -> dict[str, Any]:
     listed = await cluster.kafka(list_groups)
-    described = await asyncio.gather(*(_described_group(cluster, row["group"]) for row in listed))
+    described = await _described_groups(cluster, listed)
     rows = []
-    for row, found in zip(listed, described, strict=True):
-        here = [each for each in (found or {"partitions": []})["partitions"] if each["topic"] == name]
+    for row in listed:
+        found = described.get(row["group"], {"partitions": []})
+        here = [each for each in found["partitions"] if each["topic"] == name]
         if here:
             rows.append(
                 {
@@ -412,12 +438,10 @@ async def _consumers(cluster: ConsoleCluster, name: str) -> dict[str, Any]:
     return {"consumers": rows}
 
 
-async def _described_group(cluster: ConsoleCluster, name: str) -> dict[str, Any] | None:
-    """None for a group that went away meanwhile, or whose coordinator does not answer."""
-    try:
-        return await cluster.kafka(lambda client: describe_group(client, name))
-    except (KafkaError, OSError, TimeoutError):
-        return None
+async def _described_groups(cluster: ConsoleCluster, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without those that went away meanwhile, or whose coordinator does not answer."""
+    coordinators = {row["group"]: row["coordinator"] for row in rows}
+    return await cluster.kafka(lambda client: describe_groups(client, coordinators))
 
 
 async def _record_counts(cluster: ConsoleCluster, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -452,13 +476,20 @@ async def _offsets(client: ClusterClient, wanted: Sequence[TopicPartition]) -> d
     return {each.partition: found for each, found in (await _all_offsets(client, wanted)).items()}
 
 
-async def _log_directories(cluster: ConsoleCluster, *, topic: str | None = None) -> dict[int, list[dict[str, Any]]]:
-    """Broker -> its directories with what the replicas in them take; a broker that does not answer is left out."""
+async def _log_directories(
+    cluster: ConsoleCluster, *, of: DescribableLogDirTopic | None = None
+) -> dict[int, list[dict[str, Any]]]:
+    """Broker -> its directories with what the replicas in them take; a broker that does not answer is left out.
+
+    of: the only topic whose replicas are asked about, and named; without it the sizes are of all.
+    """
 
     async def of_broker(broker_id: int) -> tuple[int, list[dict[str, Any]]] | None:
         try:
             answer = await cluster.kafka(
-                lambda client: client.call(DescribeLogDirsRequest(topics=None), broker_id=broker_id)
+                lambda client: client.call(
+                    DescribeLogDirsRequest(topics=None if of is None else [of]), broker_id=broker_id
+                )
             )
         except (KafkaError, OSError, TimeoutError):
             return None
@@ -472,7 +503,7 @@ async def _log_directories(cluster: ConsoleCluster, *, topic: str | None = None)
                 "replicas": [
                     {"topic": found.name, "partition": each.partition_index, "size_bytes": each.partition_size}
                     for found in result.topics
-                    if topic is not None and found.name == topic
+                    if of is not None
                     for each in found.partitions
                 ],
             }

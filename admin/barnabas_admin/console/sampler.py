@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from barnabas_admin.client import AdminClient
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
-from barnabas_admin.groups import describe_group, list_groups
+from barnabas_admin.groups import describe_groups, list_groups
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST, metadata_request
 from barnabas_wire.kafka.errors import KafkaError
@@ -91,11 +91,10 @@ class Sampler:
         if ends.keys() <= whole:
             counters[ALL, RECORDS] = sum(ends.values())
         gauges: dict[tuple[str, str], float] = {}
-        for row in (await list_groups(client))[:GROUPS_MAX]:
-            try:
-                gauges[LAG, row["group"]] = (await describe_group(client, row["group"]))["total_lag"]
-            except KafkaError:
-                continue  # it went away, or its coordinator moves: a gap in its line
+        groups = {row["group"]: row["coordinator"] for row in (await list_groups(client))[:GROUPS_MAX]}
+        # One that went away, or whose coordinator moves, has a gap in its line.
+        for name, found in (await describe_groups(client, groups)).items():
+            gauges[LAG, name] = found["total_lag"]
         for broker_id in sorted(view.brokers):
             began_s = time.perf_counter()
             try:

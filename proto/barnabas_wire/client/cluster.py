@@ -81,10 +81,17 @@ class ClusterClient:
         for connection in connections:
             await connection.close()
 
-    async def metadata(self, topics: Iterable[str] | None = None, *, creates_topics: bool = False) -> ClusterView:
-        """Ask for those topics (None: all) and return the renewed view; raises KafkaError for a topic that is missing."""
+    async def metadata(
+        self, topics: Iterable[str] | None = None, *, creates_topics: bool = False, skips_missing: bool = False
+    ) -> ClusterView:
+        """Ask for those topics (None: all) and return the renewed view.
+
+        Raises KafkaError for a topic that is missing; with skips_missing the view has no such topic.
+        """
         wanted = None if topics is None else list(topics)
-        return await self._retry(lambda schedule: self._refresh(wanted, schedule, creates_topics=creates_topics))
+        return await self._retry(
+            lambda schedule: self._refresh(wanted, schedule, creates_topics=creates_topics, skips_missing=skips_missing)
+        )
 
     async def produce(self, partition: TopicPartition, batch: Buffer, *, acks: int = -1) -> Offset:
         """Append one finished batch; returns its base offset (-1 with acks=0)."""
@@ -164,8 +171,11 @@ class ClusterClient:
 
         return await self._retry(attempt, topics={partition.topic for partition in wanted})
 
-    async def call(self, request: Any, *, broker_id: int | None = None) -> Any:
-        """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read."""
+    async def call(self, request: Any, *, broker_id: int | None = None, version_max: int | None = None) -> Any:
+        """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read.
+
+        version_max: of the request, where a broker is named.
+        """
 
         async def attempt(schedule: RetrySchedule) -> Any:
             if broker_id is None:
@@ -176,7 +186,7 @@ class ClusterClient:
             broker = self._view.brokers.get(broker_id)
             if broker is None:
                 raise KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not in the cluster now")
-            return await self._call(broker, request, schedule)
+            return await self._call(broker, request, schedule, version_max=version_max)
 
         return await self._retry(attempt)
 
@@ -237,13 +247,19 @@ class ClusterClient:
             await self._refresh(sorted(unknown), schedule)
 
     async def _refresh(
-        self, topics: list[str] | None, schedule: RetrySchedule, *, creates_topics: bool = False
+        self,
+        topics: list[str] | None,
+        schedule: RetrySchedule,
+        *,
+        creates_topics: bool = False,
+        skips_missing: bool = False,
     ) -> ClusterView:
         connection = await self._any_connection(schedule)
         request = metadata_request(topics, creates_topics=creates_topics)
         response: MetadataResponse = await connection.call(request, timeout_s=self._remaining_s(schedule))
         self._view = self._view.updated(response)
-        check_topics(response)
+        if not skips_missing:
+            check_topics(response)
         return self._view
 
     async def _any_connection(self, schedule: RetrySchedule) -> AioConnection:
