@@ -1,4 +1,4 @@
-"""Three controllers and three brokers as separate processes, each started by hand from its sample file."""
+"""Three controllers and three brokers as separate processes, each started by hand from its sample file, and a console beside them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas_admin.dev_console import start_console, stop_console
+
 if TYPE_CHECKING:
     from secured import Secured
 
@@ -23,7 +25,7 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 LAST_LINES = 8
 STOP_SCRIPT = """#!/bin/sh
-# Brokers first: they ask the controllers for leave, so that others can take over what they lead.
+{console}# Brokers first: they ask the controllers for leave, so that others can take over what they lead.
 kill {brokers} 2>/dev/null
 for i in $(seq {tries}); do kill -0 {any_broker} 2>/dev/null || break; sleep 0.1; done
 kill {controllers} 2>/dev/null
@@ -146,6 +148,7 @@ class Nodes:
         lifeline: int | None = None
         if not is_kept:
             lifeline, self._held = os.pipe()
+        self._console: subprocess.Popen[bytes] | None = None
         self.controllers = [Node(f"controller-{index}", directory, lifeline) for index in (1, 2, 3)]
         self.brokers = [Node(f"broker-{index}", directory, lifeline) for index in (1, 2, 3)]
 
@@ -189,6 +192,14 @@ class Nodes:
         for node in self.all:
             self.wait_ready(node)
 
+    def start_console(self) -> str:
+        """Start the web console of the cluster, which ends with the nodes; its address. Raises LocalClusterError."""
+        client_config = "" if self.security is None else str(self.security.client_config)
+        self._console, address = start_console(
+            admin=self.admin, brokers=self.bootstrap, client_config=client_config, directory=self.directory
+        )
+        return address
+
     def wait_ready(self, node: Node) -> None:
         """Return once the node is ready; raises SystemExit with its last words when it died or does not come."""
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -201,6 +212,8 @@ class Nodes:
 
     def stop(self) -> list[str]:
         """Brokers first, by SIGTERM; whoever does not go in time is killed, and named. Nothing is left behind."""
+        if self._console is not None:
+            stop_console(self._console)
         killed = []
         for group in (self.brokers, self.controllers):
             running = [node for node in group if node.is_running]
@@ -222,6 +235,7 @@ class Nodes:
         brokers, controllers = ([str(node.pid) for node in group] for group in (self.brokers, self.controllers))
         path.write_text(
             STOP_SCRIPT.format(
+                console="" if self._console is None else f"kill {self._console.pid} 2>/dev/null\n",
                 brokers=" ".join(brokers),
                 controllers=" ".join(controllers),
                 any_broker=" 2>/dev/null || kill -0 ".join(brokers),

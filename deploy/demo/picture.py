@@ -50,11 +50,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def draw_throughput(
-    acknowledged_s: list[float], path: Path, *, killed_s: float, restarted_s: float, verdict: str
+    acknowledged_s: list[float], path: Path, *, killed_s: float, failover_s: float, restarted_s: float, verdict: str
 ) -> None:
-    """Acknowledged records a second, with the kill of a broker and its restart marked.
+    """Acknowledged records a second, with the kill of a broker, the fail-over after it and its restart marked.
 
-    acknowledged_s: when each record was acknowledged, in seconds since the first was handed over; so are the other two.
+    acknowledged_s: when each record was acknowledged, in seconds since the first was handed over; so are killed_s and restarted_s.
+    failover_s: from the kill until every partition that the broker led had taken a record.
     """
     counts, _ = np.histogram(acknowledged_s, bins=np.arange(0, max(acknowledged_s) + SLICE_S, SLICE_S))
     with plt.rc_context({"font.size": 11, "text.color": INK, "xtick.color": FAINT, "ytick.color": FAINT}):
@@ -63,14 +64,18 @@ def draw_throughput(
         panel.fill_between(
             np.arange(len(rates)) * SLICE_S, rates, step="post", color=COLOURS["EWR"], alpha=0.75, linewidth=0
         )
-        top = rates.max() * 1.2
-        # one below the other: a broker can be back within a second
-        for at_s, height, text in (
-            (killed_s, 0.99, "a broker is killed (SIGKILL)"),
-            (restarted_s, 0.93, "it is started again"),
+        top = rates.max() * 1.3
+        mark = COLOURS["JFK"]
+        panel.axvspan(killed_s, killed_s + failover_s, color=mark, alpha=0.16, linewidth=0)
+        for at_s, style in ((killed_s, "solid"), (restarted_s, "dashed")):
+            panel.axvline(at_s, color=mark, linewidth=1.6, linestyle=style)
+        # Before the kill and behind the restart: the broker can be back within a second, and no label may lie across a mark.
+        for at_s, height, side, text in (
+            (killed_s, 0.985, "right", "a broker is killed (SIGKILL) "),
+            (killed_s, 0.915, "right", f"fail-over, shaded: {failover_s:.2f} s "),
+            (restarted_s, 0.985, "left", " it is started again"),
         ):
-            panel.axvline(at_s, color=COLOURS["JFK"], linewidth=1.6)
-            panel.text(at_s, top * height, f" {text}", color=COLOURS["JFK"], va="top", fontsize=10.5)
+            panel.text(at_s, top * height, text, color=mark, va="top", ha=side, fontsize=10.5)
         panel.set_ylim(0, top)
         panel.set_xlim(0, len(rates) * SLICE_S)
         panel.set_xlabel("seconds", color=FAINT)
@@ -79,8 +84,8 @@ def draw_throughput(
         panel.set_axisbelow(True)
         panel.spines[["top", "right", "left", "bottom"]].set_visible(False)
         panel.tick_params(length=0)
-        figure.suptitle("Acknowledged records a second", x=0.065, ha="left", fontsize=15, fontweight="bold")
-        panel.set_title(verdict, loc="left", fontsize=10.5, color=FAINT)
+        panel.set_title("Acknowledged records a second", loc="left", fontsize=15, fontweight="bold", pad=26)
+        panel.text(0, 1.03, verdict, transform=panel.transAxes, fontsize=10.5, color=FAINT)
         figure.tight_layout()
         figure.savefig(path, dpi=110)
         plt.close(figure)

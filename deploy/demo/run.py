@@ -1,5 +1,5 @@
 """The main job, end to end: 336,776 real flights through three controllers, three brokers, an unmodified Kafka client and a
-Spark job, while the broker that leads partition 0 is killed. Run it with `make demo`; `make demo KEEP=1` leaves the cluster up.
+Spark job, while the broker that leads partition 0 is killed. Run it with `make demo`; KEEP=1 leaves it up, with its console.
 
 Exit status 0 means: every acknowledged record is in the log exactly once, and the queries agree with the files.
 """
@@ -90,7 +90,11 @@ class Delivery:
 def main() -> int:
     """Everything, in order; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up and print how to reach and stop it")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the cluster and its web console up and print how to reach and stop them",
+    )
     parser.add_argument("--secure", action="store_true", help="TLS on every listener but metrics, SCRAM, and ACLs")
     options = parser.parse_args()
     check_java()
@@ -103,6 +107,7 @@ def main() -> int:
     started = time.monotonic()
     nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")), is_kept=options.keep, is_secured=options.secure)
     is_right = is_left_up = is_interrupted = False
+    console_address = ""
     try:
         start(nodes)
         if nodes.security is not None:
@@ -112,6 +117,9 @@ def main() -> int:
             ):
                 say("security", line)
         create_topics(nodes)
+        if options.keep:  # before the first record, so that its charts have the whole run
+            console_address = nodes.start_console()
+            say("console", f"{console_address}: it watches the run")
         delivery = produce(nodes)
         results = run_spark(nodes)
         is_right = report(nodes, delivery, results)
@@ -122,7 +130,7 @@ def main() -> int:
         return 128 + signal.SIGINT
     finally:
         if is_left_up:
-            tell_how_to_reach(nodes)
+            tell_how_to_reach(nodes, console_address)
         else:
             stop(nodes, keeps_files=not is_right and not is_interrupted)
         if is_right:
@@ -338,6 +346,7 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
         [at - delivery.started_at for at in delivery.times],
         throughput,
         killed_s=delivery.killed_at - delivery.started_at,
+        failover_s=delivery.gap_s,
         restarted_s=delivery.restarted_at - delivery.started_at,
         verdict=f"{len(delivery.acknowledged):,} records acknowledged with acks=all, {log.lost} lost, {log.duplicated} duplicated",
     )
@@ -401,7 +410,7 @@ def show_weather(results: dict[str, Any]) -> None:
     console.print(table)
 
 
-def tell_how_to_reach(nodes: Nodes) -> None:
+def tell_how_to_reach(nodes: Nodes, console_address: str) -> None:
     """For KEEP=1."""
     command = Path(sys.executable).parent / "barnabas"
     console.print("\n[bold]the cluster is left up[/]")
@@ -413,6 +422,7 @@ def tell_how_to_reach(nodes: Nodes) -> None:
     say("", f"{command} topic describe flights")
     say("", f"{command} topic consume flights --from-beginning -n 3")
     say("stop", f"{nodes.write_stop_script()}    (removes its files too)")
+    say("console", console_address)
 
 
 def stop(nodes: Nodes, *, keeps_files: bool) -> None:

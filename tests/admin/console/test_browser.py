@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.select import Select
 
 from barnabas_admin.local_cluster import LocalCluster
+from tests.admin.console.browser import CHROMIUM, DRIVER, THEMES, WIDTHS, choose_theme, open_browser, set_width
 from tests.admin.console.conftest import Console
+from tests.admin.console.screens import screens
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.tools,
     pytest.mark.ecosystem,
@@ -29,38 +26,52 @@ pytestmark = [
     ),
 ]
 IS_FULL = os.environ.get("BARNABAS_ECOSYSTEM_FULL") == "1"
-WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
-SCREENS = (
-    *(
-        "/",
-        "/quorum",
-        "/brokers",
-        "/brokers/1",
-        "/topics",
-        "/topics/new",
-        "/topics/flights",
-        "/topics/flights?tab=config",
-    ),
-    *("/topics/flights?tab=messages&start=newest", "/topics/flights?tab=consumers", "/topics/flights?tab=explain"),
-    *("/topics/flights/produce", "/topics/flights/config?key=retention.ms", "/topics/flights/delete"),
-    *("/groups", "/events", "/explain", "/nothing"),
-)
+OPEN = "writer-1"
+"""A transactional id with an open transaction."""
+SCREENS = screens(topic="flights", group="readers", transactional_id=OPEN)
+SHORT = ("overview", "topics", "topic", "acls")
+"""Screens of the short form."""
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = Options()
-    options.binary_location = CHROMIUM or ""
-    for word in (
-        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
-        f"--user-data-dir={tmp_path_factory.mktemp('browser')}",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(DRIVER))
+    found = open_browser(tmp_path_factory.mktemp("browser"))
     yield found
     found.quit()
+
+
+@pytest.fixture
+def furnished(console: Console, cluster: LocalCluster) -> Iterator[None]:
+    """What the screens show: a topic, a group that has committed, an open transaction, a user, an ACL, a quota."""
+    if console.client.get("/topics/flights").status_code == 404:
+        console.post("/topics/new", name="flights", partitions="3", replicas="3")
+    console.post("/topics/flights/produce", key="LH400", value='{"to": "JFK"}')
+    client = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    reader = Consumer(client | {"group.id": "readers", "auto.offset.reset": "earliest"})
+    reader.commit(offsets=[TopicPartition("flights", 0, 0)], asynchronous=False)
+    reader.close()
+    writer = Producer(client | {"transactional.id": OPEN})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce("flights", b"{}")
+    writer.flush(30)
+    for path, fields in (
+        ("users/set", {"name": "ada", "mechanism": "SCRAM-SHA-512", "password": "x", "again": "x"}),
+        (
+            "acls/new",
+            {
+                "principal": "User:ada",
+                "permission": "allow",
+                "operation": "read",
+                "resource": "topic",
+                "name": "flights",
+            },
+        ),
+        ("quotas/set", {"user": "ada", "key": "producer_byte_rate", "bound": "1000000"}),
+    ):
+        assert console.post(f"/access/{path}", **fields).status_code == 303
+    yield
+    writer.abort_transaction(30)
 
 
 def see(browser: webdriver.Chrome, words: str, *, within_s: float = 60) -> None:
@@ -90,7 +101,7 @@ def complaints(browser: webdriver.Chrome) -> list[str]:
 def test_from_a_new_topic_to_a_broker_that_dies_and_returns(
     browser: webdriver.Chrome, console: Console, cluster: LocalCluster
 ) -> None:
-    browser.set_window_size(*WIDTHS["wide"])
+    set_width(browser, "wide")
     browser.get(f"{console.address}/topics/new")
     for name, value in (("name", "flights"), ("partitions", "3"), ("replicas", "3")):
         browser.find_element(By.NAME, name).send_keys(value)
@@ -125,25 +136,24 @@ def test_from_a_new_topic_to_a_broker_that_dies_and_returns(
     assert complaints(browser) == []
 
 
+@pytest.mark.usefixtures("furnished")
 @pytest.mark.parametrize(
-    ("width", "theme"), [(w, t) for w in WIDTHS for t in ("light", "dark")] if IS_FULL else [("narrow", "dark")]
+    ("width", "theme"), [(w, t) for w in WIDTHS for t in THEMES] if IS_FULL else [("narrow", "dark")]
 )
 def test_every_screen_is_accessible_and_never_wider_than_its_window(
     browser: webdriver.Chrome, console: Console, width: str, theme: str
 ) -> None:
-    """axe finds no violation; nothing scrolls sideways but tables in their frame. BARNABAS_SCREENSHOTS=DIR keeps pictures."""
-    if console.client.get("/topics/flights").status_code == 404:
-        console.post("/topics/new", name="flights", partitions="3", replicas="3")
+    """axe finds no violation; nothing scrolls sideways but tables in their frame."""
     axe = files("axe_selenium_python").joinpath("node_modules/axe-core/axe.min.js").read_text()
-    kept = os.environ.get("BARNABAS_SCREENSHOTS")
-    browser.set_window_size(*WIDTHS[width])
-    browser.get(console.address)
-    Select(browser.find_element(By.NAME, "theme")).select_by_visible_text(theme)
-    browser.find_element(By.CSS_SELECTOR, ".theme button").click()
+    set_width(browser, width)
+    choose_theme(browser, console.address, theme)
     found: dict[str, list[str]] = {}
-    for screen in SCREENS if IS_FULL else SCREENS[:8:2]:
-        browser.get(f"{console.address}{screen}")
+    for name in SCREENS if IS_FULL else SHORT:
+        browser.get(f"{console.address}{SCREENS[name]}")
         assert browser.find_element(By.TAG_NAME, "html").get_attribute("data-theme") == theme
+        is_error = browser.find_element(By.TAG_NAME, "h1").text == "That did not work"
+        assert is_error == (name == "not-there"), f"{name}: {browser.find_element(By.TAG_NAME, 'main').text}"
+        assert browser.execute_script("return window.innerWidth") == WIDTHS[width][0]
         browser.execute_script(axe)
         violations = browser.execute_async_script(
             "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => v.id + ': ' + v.nodes[0].html)))"
@@ -152,11 +162,6 @@ def test_every_screen_is_accessible_and_never_wider_than_its_window(
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         if violations or overflow > 0:
-            found[screen] = [*violations, f"{overflow} px too wide"]
-        if kept:
-            name = (
-                screen.strip("/").replace("/", "-").replace("?", "-").replace("&", "-").replace("=", "-") or "overview"
-            )
-            browser.save_screenshot(str(Path(kept) / f"{name}-{width}-{theme}.png"))
+            found[name] = [*violations, f"{overflow} px too wide"]
     assert found == {}
     assert complaints(browser) == []

@@ -1,0 +1,64 @@
+"""Debian's Chromium, driven by selenium, in a window of an exact size.
+
+May touch:  one browser process, its directory.    Must not touch: the network but loopback.
+Invariants: the page is as wide as was asked: a window of Chromium is never narrower than 500 px, so the page's own metrics are set.
+Read next:  test_browser.py, pictures.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
+THEMES = ("light", "dark")
+PICTURE_HEIGHT_MAX = 1800
+"""Of a page that is longer the picture shows the beginning."""
+
+
+def open_browser(directory: Path) -> webdriver.Chrome:
+    """A browser whose profile is in the directory; its owner calls quit()."""
+    options = Options()
+    options.binary_location = CHROMIUM or ""
+    for word in (
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+        *("--hide-scrollbars", f"--user-data-dir={directory}"),
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(DRIVER))
+
+
+def set_width(browser: webdriver.Chrome, name: str) -> None:
+    """Show pages as wide and high as WIDTHS says."""
+    width, height = WIDTHS[name]
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def choose_theme(browser: webdriver.Chrome, address: str, theme: str) -> None:
+    """By the page's own form, as a user does."""
+    browser.get(address)
+    Select(browser.find_element(By.NAME, "theme")).select_by_visible_text(theme)
+    browser.find_element(By.CSS_SELECTOR, ".theme button").click()
+
+
+def save_picture(browser: webdriver.Chrome, file: Path, *, quality: int = 0) -> None:
+    """The whole page as PNG, or as WebP of a quality up to 100; at least as high as the window."""
+    width, height, window = browser.execute_script(
+        "const e = document.documentElement; return [e.clientWidth, e.scrollHeight, window.innerHeight]"
+    )
+    shown = min(max(height, window), PICTURE_HEIGHT_MAX)
+    how = {"format": "webp", "quality": quality} if quality else {"format": "png"}
+    clip = {"x": 0, "y": 0, "width": width, "height": shown, "scale": 1}
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {**how, "captureBeyondViewport": True, "clip": clip})
+    file.write_bytes(base64.b64decode(taken["data"]))
