@@ -42,7 +42,7 @@ def spread_of(partitions: Iterable[tuple[int, Sequence[int]]], brokers: Iterable
     for leader, assigned in partitions:
         count += 1
         replicas.update(assigned)
-        leaders.update([leader] if leader >= 0 else [])
+        leaders[leader] += 1
     return Spread(
         spread=_per_cent(sum(replicas[broker] > 0 for broker in known), len(known)),
         skew=_over_share(replicas, replicas.total(), known),
