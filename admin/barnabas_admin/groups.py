@@ -94,6 +94,8 @@ class _State(NamedTuple):
     committed: dict[TopicPartition, int]
     coordinator: int
     members: list[dict[str, Any]]
+    offsets_error: int
+    """Of the question what it has committed."""
 
     @property
     def partitions(self) -> set[TopicPartition]:
@@ -139,8 +141,16 @@ def _read_states(described: Any, offsets: Any, coordinator: int) -> list[_State]
         }
         for answered in offsets.groups
     }
+    errors = {answered.group_id: answered.error_code for answered in offsets.groups}
     return [
-        _State(each.group_id, each, committed.get(each.group_id, {}), coordinator, [_member(m) for m in each.members])
+        _State(
+            each.group_id,
+            each,
+            committed.get(each.group_id, {}),
+            coordinator,
+            [_member(member) for member in each.members],
+            errors.get(each.group_id, 0),
+        )
         for each in described.groups
     ]
 
@@ -151,19 +161,22 @@ def _is_absent(state: _State) -> bool:
 
 
 def _is_readable(state: _State) -> bool:
+    if state.offsets_error:
+        return False
     return bool(state.committed) if _is_absent(state) else not state.described.error_code
 
 
 def _check_known(state: _State) -> None:
     """Raise what the coordinator reported of the group, AdminError for one that nobody knows."""
-    if _is_absent(state) and not state.committed:
+    if _is_absent(state) and not state.committed and not state.offsets_error:
         raise AdminError(
             f"group {state.group!r} does not exist",
             code=ErrorCode.GROUP_ID_NOT_FOUND,
             hint="`barnabas group list` shows the groups",
         )
     if not _is_readable(state):
-        raise KafkaError.of(known_code(state.described.error_code), f"describing group {state.group}")
+        code = known_code(state.offsets_error or state.described.error_code)
+        raise KafkaError.of(code, f"describing group {state.group}")
 
 
 async def _ends(client: ClusterClient, states: Sequence[_State]) -> dict[TopicPartition, int]:

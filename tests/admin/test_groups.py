@@ -1,0 +1,138 @@
+"""Many groups are described together, for one request to each coordinator and leader; a group that is not where it was is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.groups import describe_group, describe_groups
+from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.client.metadata import ClusterView, ListedOffset, Partition
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+ENDS = {("orders", 0): 100, ("orders", 1): 50, ("flights", 0): 9}
+
+
+class Cluster:
+    """Stands for a cluster client: coordinators with groups, leaders with ends; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, dict[str, dict[tuple[str, int], int]]] = {1: {}, 2: {}}
+        """Coordinator -> group -> partition -> committed."""
+        self.without_leader: set[tuple[str, int]] = set()
+        self.silent: set[tuple[str, int]] = set()
+        """Partitions whose leader does not answer."""
+        self.offsets_errors: dict[str, ErrorCode] = {}
+        self.asked: Counter[str] = Counter()
+
+    async def call(self, request: Any, *, broker_id: int | None = None, version_max: int | None = None) -> Any:
+        self.asked[type(request).__name__] += 1
+        if isinstance(request, FindCoordinatorRequest):
+            return FindCoordinatorResponse(node_id=self._coordinator(request.key))
+        here = self.groups[broker_id or 0]
+        if isinstance(request, DescribeGroupsRequest):
+            return DescribeGroupsResponse(
+                groups=[
+                    DescribedGroup(group_id=each, group_state="Empty" if each in here else "Dead")
+                    for each in request.groups
+                ]
+            )
+        assert isinstance(request, OffsetFetchRequest) and version_max == 9, "topics by name"
+        return OffsetFetchResponse(groups=[self._offsets(here, each.group_id) for each in request.groups])
+
+    async def call_coordinator(self, group: str, request: Any, *, version_max: int | None = None) -> Any:
+        return await self.call(request, broker_id=self._coordinator(group), version_max=version_max)
+
+    async def metadata(self, topics: Iterable[str] | None = None, *, skips_missing: bool = False) -> ClusterView:
+        assert topics is not None and skips_missing, "never the whole cluster's"
+        self.asked["metadata"] += 1
+        known: dict[str, dict[int, Partition]] = {}
+        for topic, index in ENDS:
+            if topic in set(topics):
+                leader = BrokerId(-1 if (topic, index) in self.without_leader else 1)
+                known.setdefault(topic, {})[index] = Partition(index, leader, Epoch(0), (1,), (1,))
+        return ClusterView(topics=known)
+
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        self.asked["list_offsets"] += 1
+        if any(tuple(each) in self.silent for each in wanted):
+            raise KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return {each: ListedOffset(Offset(ENDS[each.topic, each.partition]), 0) for each in wanted}
+
+    def _coordinator(self, group: str) -> int:
+        return next((broker for broker, groups in self.groups.items() if group in groups), 1)
+
+    def _offsets(self, here: dict[str, dict[tuple[str, int], int]], group: str) -> OffsetFetchResponseGroup:
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic, partitions=[OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset)]
+            )
+            for (topic, index), offset in here.get(group, {}).items()
+        ]
+        return OffsetFetchResponseGroup(group_id=group, topics=topics, error_code=self.offsets_errors.get(group, 0))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    found = Cluster()
+    found.groups[1] = {f"g{n}": {("orders", 0): n, ("gone", 0): 3} for n in range(20)}
+    found.groups[2] = {f"h{n}": {("orders", 1): n, ("flights", 0): 9} for n in range(20)}
+    return found
+
+
+def coordinators(cluster: Cluster) -> dict[str, int]:
+    return {group: broker for broker, groups in cluster.groups.items() for group in groups}
+
+
+def client(cluster: Cluster) -> ClusterClient:
+    return cast(ClusterClient, cluster)
+
+
+async def test_many_are_described_as_one_by_one_for_a_few_requests(cluster: Cluster) -> None:
+    found = await describe_groups(client(cluster), coordinators(cluster))
+    assert cluster.asked == {"DescribeGroupsRequest": 2, "OffsetFetchRequest": 2, "metadata": 1, "list_offsets": 1}
+    assert found == {group: await describe_group(client(cluster), group) for group in coordinators(cluster)}
+    assert found["g7"]["total_lag"] == 93 and found["g7"]["coordinator"] == 1
+    assert [(row["topic"], row["end"]) for row in found["g7"]["partitions"]] == [("gone", None), ("orders", 100)]
+
+
+async def test_a_group_that_moved_is_found_and_one_that_went_away_is_left_out(cluster: Cluster) -> None:
+    known = coordinators(cluster) | {"never": 2}
+    cluster.groups[2]["g3"] = cluster.groups[1].pop("g3")
+    found = await describe_groups(client(cluster), known)
+    assert found["g3"]["coordinator"] == 2 and "never" not in found and len(found) == 40
+
+
+async def test_a_partition_without_a_leader_has_no_end_and_one_that_is_silent_costs_its_groups_alone(
+    cluster: Cluster,
+) -> None:
+    cluster.without_leader = {("orders", 1)}
+    found = await describe_groups(client(cluster), coordinators(cluster))
+    assert [row["end"] for row in found["h4"]["partitions"]] == [9, None] and found["h4"]["total_lag"] == 0
+    cluster.silent = {("flights", 0)}
+    found = await describe_groups(client(cluster), coordinators(cluster))
+    assert set(found) == {f"g{n}" for n in range(20)}
+
+
+async def test_offsets_that_are_refused_are_no_lag_of_nothing(cluster: Cluster) -> None:
+    cluster.offsets_errors = {"g5": ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    assert "g5" not in await describe_groups(client(cluster), coordinators(cluster))
+    with pytest.raises(KafkaError) as refused:
+        await describe_group(client(cluster), "g5")
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    with pytest.raises(AdminError, match="does not exist"):
+        await describe_group(client(cluster), "never")
