@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write cProfile's figures of the console there")
     options = parser.parse_args()
     asked = routes("orders-0007", "readers-000")
-    out = Console(highlight=False, soft_wrap=True)
+    out = Console(highlight=False, soft_wrap=True, width=120)
     with tempfile.TemporaryDirectory(prefix="barnabas-console-") as name:
         directory = Path(name)
         base_port = find_base_port()

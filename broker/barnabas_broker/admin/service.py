@@ -31,6 +31,7 @@ from barnabas_broker.metrics.census import (
     NOT_PREFERRED,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
+    Census,
     is_under_replicated,
     min_insync_replicas,
     partition_flags,
@@ -146,6 +147,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._controller = controller
         self._clock_ms = clock_ms
         self._edge = edge
+        self._counted: tuple[MetadataImage, Census] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
@@ -235,7 +237,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _describe_cluster(self, context: Any) -> admin_pb2.DescribeClusterResponse:
         image = self._node.image
         quorum = await self._quorum.describe(within_ms=remaining_ms(context))
-        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        census = self._census(image)
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._node.cluster_id,
             answered_by=self._node.node_id,
@@ -253,7 +255,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _describe_health(self, context: Any) -> admin_pb2.DescribeHealthResponse:
         image = self._node.image
         quorum = await self._quorum.describe(within_ms=remaining_ms(context))
-        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        census = self._census(image)
         fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
         down = voters_down(quorum, now_ms=self._clock_ms())
         leaderless, under_min_isr = census.flags[LEADERLESS], census.flags[UNDER_MIN_ISR]
@@ -300,8 +302,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         quorum = await self._quorum.describe(within_ms=remaining_ms(context))
         return admin_pb2.ListBrokersResponse(brokers=self._brokers(self._node.image), controller_id=quorum.leader_id)
 
+    def _census(self, image: MetadataImage) -> Census:
+        """Counted once for each image: consoles ask every few seconds, and partitions are many."""
+        if self._counted is None or self._counted[0] is not image:
+            self._counted = (image, take_census(image, static_min_isr=self._node.static_min_isr))
+        return self._counted[1]
+
     def _brokers(self, image: MetadataImage) -> list[admin_pb2.Broker]:
-        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        census = self._census(image)
         return [
             admin_pb2.Broker(
                 id=broker.id,

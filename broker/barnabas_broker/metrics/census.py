@@ -83,13 +83,18 @@ def take_census(image: MetadataImage, *, static_min_isr: int) -> Census:
     census = Census()
     topics: Mapping[str, object] = image.topics.topics
     census.topics = len(topics)
+    flags, held, led = census.flags, census.held, census.led
     for topic in image.topics.topics.values():
         min_isr = min_insync_replicas(image, topic.name, static_default=static_min_isr)
         census.partitions += len(topic.partitions)
         for partition in topic.partitions.values():
-            census.flags.update(partition_flags(partition, min_isr=min_isr))
-            census.held.update(partition.replicas)
-            census.faulty.update(fault for _, fault in partition.faults)
+            # Counted one by one: Counter.update takes five times as long for a few, and there are many partitions.
+            for flag in partition_flags(partition, min_isr=min_isr):
+                flags[flag] += 1
+            for broker in partition.replicas:
+                held[broker] += 1
+            for _, fault in partition.faults:
+                census.faulty[fault] += 1
             if partition.has_leader:
-                census.led[partition.leader] += 1
+                led[partition.leader] += 1
     return census
