@@ -73,12 +73,11 @@ async def describe_groups(client: ClusterClient, coordinators: Mapping[str, int]
         by_broker.setdefault(broker_id, []).append(group)
     asked = await asyncio.gather(*(_ask_coordinator(client, *each) for each in by_broker.items()))
     states = [state for found in asked for state in found]
-    found: dict[str, dict[str, Any]] = {}
     try:
         ends = await _ends(client, states)
         found = {state.group: _fields(state, ends) for state in states}
     except (KafkaError, OSError, TimeoutError):
-        pass  # one partition among all of them has no leader that answers: below each group is asked by itself
+        found = {}  # one partition among all of them has no leader that answers: below each group is asked by itself
     alone = [group for group in coordinators if group not in found]
     for group, described in zip(alone, await asyncio.gather(*(_alone(client, each) for each in alone)), strict=True):
         if described is not None:
@@ -157,7 +156,7 @@ def _read_states(described: Any, offsets: Any, coordinator: int) -> list[_State]
 
 def _is_absent(state: _State) -> bool:
     """Whether the coordinator has no members of it; KIP-848's groups are known by their offsets alone."""
-    return state.described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or state.described.group_state == "Dead"
+    return bool(state.described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or state.described.group_state == "Dead")
 
 
 def _is_readable(state: _State) -> bool:

@@ -118,4 +118,16 @@ def _record_types() -> dict[type, RecordType]:
 
 RECORD_TYPES: dict[type, RecordType] = _record_types()
 """Every record that can stand in the log."""
+
+
+def head_of(kind: type) -> bytes:
+    """How the value of each record of that type begins, and of no other: the tag of its member, length-delimited."""
+    tag = pb.MetadataRecord.DESCRIPTOR.fields_by_name[RECORD_TYPES[kind].member].number << 3 | 2
+    head = bytearray()
+    while tag > 0x7F:
+        head.append(tag & 0x7F | 0x80)
+        tag >>= 7
+    return bytes((*head, tag))
+
+
 _READERS = {found.member: found.mapping.read for found in RECORD_TYPES.values()}

@@ -5,20 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from barnabas_quorum.driver.committed_history import read_history, read_slice
 from barnabas_quorum.driver.log_entries import BAD
-from barnabas_quorum.explain.history import QuorumLeaderElected
+from barnabas_quorum.explain.history import (
+    QuorumLeaderElected,
+    concerns_broker,
+    concerns_leadership,
+    concerns_partition,
+    is_of_other_topic,
+    is_of_partition,
+)
 from barnabas_quorum.raft.journal import StoredBatch
+from barnabas_quorum.record_codec import RECORD_TYPES, encode, head_of
 from barnabas_quorum.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
     NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
 )
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
+from barnabas_wire.records.batch import iterate_records
+from tests.metadata_quorum.golden_values import RECORDS
 from tests.metadata_quorum.test_image_history import GARBAGE, FakeLog, config
+from tests.metadata_quorum.test_record_codec import records
 
 
 @pytest.fixture
@@ -89,3 +103,45 @@ async def test_a_log_that_was_cleaned_says_so_and_where_it_begins(log: Any) -> N
     found = await read_history(log, high_watermark=log.end, concerns=lambda record: isinstance(record, ConfigRecord))
     assert [record.key for record in found.base if isinstance(record, ConfigRecord)] == ["a", "b"]
     assert (await keys(log), found.first_offset) == (["c"], log.log_start_offset)
+
+
+@given(records)
+def test_no_record_that_concerns_a_question_is_skipped_unopened(record: Any) -> None:
+    data = encode(record)
+    assert is_of_partition(data) == isinstance(record, PartitionRecord | PartitionChangeRecord)
+    assert not (is_of_partition(data) and (concerns_leadership(record) or concerns_broker(BrokerId(1))(record)))
+    if isinstance(record, PartitionRecord | PartitionChangeRecord):
+        assert concerns_partition("t", record.topic_id, record.partition_id)(record)
+        assert not is_of_other_topic(record.topic_id)(data)
+        assert is_of_other_topic(Uuid(b"\xfe" * 16))(data)
+    else:
+        assert not is_of_other_topic(Uuid(b"\xfe" * 16))(data)
+
+
+def test_every_kind_of_record_begins_in_its_own_way() -> None:
+    heads = {kind: head_of(kind) for kind in RECORD_TYPES}
+    for record in RECORDS:
+        matching = [kind for kind, head in heads.items() if encode(record).startswith(head)]
+        assert matching == [type(record)]
+
+
+async def test_what_is_skipped_is_not_opened_and_its_offset_is_passed(log: Any) -> None:
+    log.add(config("a"))
+    log.add(config("b"), GARBAGE)
+    end = log.add(config("c"))
+    asked: list[bytes] = []
+    garbage = value_of_garbage(log)
+
+    def skips(data: bytes) -> bool:
+        asked.append(data)
+        return b"b" in data or data == garbage
+
+    found = await read_history(log, high_watermark=log.end, concerns=lambda record: True, skips=skips)
+    assert [each.record.key for each in found.entries] == ["a", "c"]  # type: ignore[union-attr]
+    assert found.unreadable == () and found.end_offset == log.end and len(asked) == 4 and end == log.end - 1
+
+
+def value_of_garbage(log: Any) -> bytes:
+    """The value that cannot be read, as it lies in the log."""
+    values = [record.value or b"" for batch in log.batches for record in iterate_records(batch.data)]
+    return next(value for value in values if value not in {encode(config(name)) for name in "abc"})

@@ -28,6 +28,8 @@ from barnabas_quorum.explain.history import (
     concerns_broker,
     concerns_leadership,
     concerns_partition,
+    is_of_other_topic,
+    is_of_partition,
 )
 from barnabas_quorum.explain.leaders import ControllerReport, Silence, explain_leader
 from barnabas_quorum.explain.partitions import PartitionName, explain_partition, find_partition
@@ -117,19 +119,19 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         return await self._explain_reassignment(name)
 
     async def _explain_leader(self) -> explain_pb2.ExplainResponse:
-        (reports, silent), history = await asyncio.gather(self._ask_controllers(), self._read(concerns_leadership))
+        (reports, silent), history = await asyncio.gather(
+            self._ask_controllers(), self._read(concerns_leadership, is_of_partition)
+        )
         found = explain_leader(reports, silent, history=history.entries, now_ms=self._clock_ms())
         return self._answer(found, history)
 
     async def _explain_broker(self, broker_id: BrokerId) -> explain_pb2.ExplainResponse:
-        live, history = await asyncio.gather(self._live(), self._read(concerns_broker(broker_id)))
+        live, history = await asyncio.gather(self._live(), self._read(concerns_broker(broker_id), is_of_partition))
         found = explain_broker(broker_id, history=history.entries, image=self._image(), live=live)
         return self._answer(found, history)
 
     async def _explain_partition(self, name: PartitionName) -> explain_pb2.ExplainResponse:
-        live, history = await asyncio.gather(
-            self._live(), self._read(concerns_partition(name.topic, name.topic_id, name.index))
-        )
+        live, history = await asyncio.gather(self._live(), self._read_of(name))
         image = self._image()
         found = explain_partition(
             name,
@@ -143,9 +145,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         return self._answer(found, history)
 
     async def _explain_reassignment(self, name: PartitionName) -> explain_pb2.ExplainResponse:
-        live, history = await asyncio.gather(
-            self._live(), self._read(concerns_partition(name.topic, name.topic_id, name.index))
-        )
+        live, history = await asyncio.gather(self._live(), self._read_of(name))
         image = self._image()
         found = explain_reassignment(
             name,
@@ -168,8 +168,13 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         ).partitions
         return self._answer(explain_refusal(name, partition, wanted, outcome.error), None)
 
-    async def _read(self, concerns: Filter) -> CommittedHistory:
-        return await read_history(self._log, high_watermark=self._quorum.high_watermark, concerns=concerns)
+    async def _read(self, concerns: Filter, skips: Callable[[bytes], bool]) -> CommittedHistory:
+        return await read_history(self._log, high_watermark=self._quorum.high_watermark, concerns=concerns, skips=skips)
+
+    async def _read_of(self, name: PartitionName) -> CommittedHistory:
+        return await self._read(
+            concerns_partition(name.topic, name.topic_id, name.index), is_of_other_topic(name.topic_id)
+        )
 
     async def _live(self) -> LiveFacts:
         """What the active controller hears of brokers."""

@@ -12,7 +12,7 @@ that snapshot, the same filter applied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,24 +64,34 @@ class Slice(NamedTuple):
     """The log was cleaned behind the asked offset: records before `end_offset` are gone."""
 
 
-def read_slice(log: RaftLog, start: Offset, *, high_watermark: Offset) -> Slice:
-    """Whole batches from the one that holds `start`, about SLICE_BYTES of them; none at or above the high watermark."""
+def read_slice(
+    log: RaftLog, start: Offset, *, high_watermark: Offset, skips: Callable[[bytes], bool] | None = None
+) -> Slice:
+    """Whole batches from the one that holds `start`, about SLICE_BYTES of them; none at or above the high watermark.
+
+    skips: see entries_of.
+    """
     if start < log.log_start_offset:
         return Slice([], log.log_start_offset, True)
     batches = log.read(start, end_offset=high_watermark, bytes_max=SLICE_BYTES)
-    entries = [entry for batch in batches for entry in _open(batch)]
+    entries = [entry for batch in batches for entry in _open(batch, skips)]
     return Slice(entries, batches[-1].end_offset if batches else high_watermark, False)
 
 
-def _open(batch: StoredBatch) -> Iterator[opened.LogEntry]:
+def _open(batch: StoredBatch, skips: Callable[[bytes], bool] | None) -> Iterator[opened.LogEntry]:
     header = read_header(batch.data)
     if not crc_is_valid(batch.data, 0, header):
         return iter([opened.damaged_batch(header, "the batch has a wrong checksum")])
-    return opened.entries_of(batch.data, header)
+    return opened.entries_of(batch.data, header, skips=skips)
 
 
-async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter) -> CommittedHistory:
-    """Read what concerns the question. Raises DamagedSnapshot, OSError."""
+async def read_history(
+    log: RaftLog, *, high_watermark: Offset, concerns: Filter, skips: Callable[[bytes], bool] | None = None
+) -> CommittedHistory:
+    """Read what concerns the question. Raises DamagedSnapshot, OSError.
+
+    skips: whether the value of a record need not be opened, for it cannot concern the question: most are of partitions.
+    """
     start, base = log.log_start_offset, []
     unreadable: list[Offset] = []
     snapshots = log.snapshots()
@@ -93,6 +103,8 @@ async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter
     if begins_at is not None:
         for group in LoadedSnapshot(log, begins_at).groups():
             for data in group:
+                if skips is not None and skips(data):
+                    continue
                 try:
                     stated = decode(data)
                 except UnknownRecord:
@@ -105,7 +117,7 @@ async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter
     entries: list[LogEntry] = []
     held: list[LogEntry] | None = None
     while start < high_watermark:
-        found, start, is_cut = read_slice(log, start, high_watermark=high_watermark)
+        found, start, is_cut = read_slice(log, start, high_watermark=high_watermark, skips=skips)
         if is_cut:
             first_offset = start
             entries, held = [], None

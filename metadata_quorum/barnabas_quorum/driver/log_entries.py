@@ -7,7 +7,7 @@ Read next:  ../record_view.py; committed_history.py, which reads what is committ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from barnabas_quorum.driver.control_batches import control_records, decode_kraft_version, decode_voters
@@ -57,8 +57,10 @@ class LogEntry(NamedTuple):
         return self.content.fields if isinstance(self.content, OtherContent) else fields_of(self.content)
 
 
-def entries_of(batch: Buffer, header: BatchHeader) -> Iterator[LogEntry]:
-    """The records of one batch whose checksum is right."""
+def entries_of(
+    batch: Buffer, header: BatchHeader, *, skips: Callable[[bytes], bool] | None = None
+) -> Iterator[LogEntry]:
+    """The records of one batch whose checksum is right. Those whose bytes are to be skipped are not opened: no-ops stand for them."""
     epoch, base = Epoch(header.partition_leader_epoch), Offset(header.base_offset)
     try:
         if header.is_control:
@@ -70,7 +72,9 @@ def entries_of(batch: Buffer, header: BatchHeader) -> Iterator[LogEntry]:
         yield damaged_batch(header, str(error) or repr(error))
         return
     for record in records:
-        yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, _open(record.value or b""))
+        data = record.value or b""
+        content = _NO_OP_RECORD if skips is not None and skips(data) else _open(data)
+        yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, content)
 
 
 def damaged_batch(header: BatchHeader, why: str) -> LogEntry:

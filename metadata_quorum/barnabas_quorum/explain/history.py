@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.record_codec import head_of
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -48,6 +49,7 @@ class LogEntry:
 
 
 Filter = Callable[[Record | QuorumLeaderElected], bool]
+_PARTITION_HEADS = (head_of(PartitionRecord), head_of(PartitionChangeRecord))
 
 BrokerRecord = RegisterBrokerRecord | BrokerRegistrationChangeRecord | UnregisterBrokerRecord
 ELECTION_KEYS = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
@@ -88,6 +90,21 @@ def concerns_partition(topic: str, topic_id: Uuid, index: int) -> Filter:
                 return isinstance(record, QuorumLeaderElected | QuorumRecoveryRecord | BrokerRecord)
 
     return concerns
+
+
+def is_of_partition(data: bytes) -> bool:
+    """Whether a record's value is of a partition, by its first bytes: what a question about leadership or a broker skips."""
+    return data.startswith(_PARTITION_HEADS)
+
+
+def is_of_other_topic(topic_id: Uuid) -> Callable[[bytes], bool]:
+    """What a question about a partition skips: records of partitions that do not name its topic."""
+    name = bytes(topic_id)
+
+    def skips(data: bytes) -> bool:
+        return data.startswith(_PARTITION_HEADS) and name not in data
+
+    return skips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
