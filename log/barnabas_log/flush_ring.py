@@ -134,7 +134,10 @@ class FlushRing:
         self._ended_head = head
         _word.pack_into(self._ring, self._ended_head_at, head)
         for on_flushed, result in ended:
-            on_flushed(None if result >= 0 else OSError(-result, os.strerror(-result)))
+            try:
+                on_flushed(None if result >= 0 else OSError(-result, os.strerror(-result)))
+            except Exception as bug:  # of one flush: those behind it have ended too, and nobody would report them again
+                self.loop.call_exception_handler({"message": "in the callback of a flush", "exception": bug})
 
     def close(self) -> None:
         """Let go; what is still in flight is reported to nobody."""

@@ -9,6 +9,7 @@ import errno
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,22 @@ async def test_many_in_flight_and_no_more_than_there_is_room_for(ring: FlushRing
     assert ring.fdatasync(file.send_descriptor(), reported)
     await reported.wait(ENTRIES + 1)
     assert set(reported.errors) == {None}
+
+
+async def test_a_callback_that_fails_keeps_no_other_flush_from_being_reported(ring: FlushRing, file: RealFile) -> None:
+    failures: list[str] = []
+    ring.loop.set_exception_handler(lambda loop, context: failures.append(str(context["exception"])))
+    reported = Told()
+
+    def broken(error: OSError | None) -> None:
+        raise RuntimeError("broken")
+
+    callbacks: list[OnFlushed] = [broken, *[reported] * 30]
+    for callback in callbacks:
+        assert ring.fdatasync(file.send_descriptor(), callback)
+    time.sleep(0.2)  # noqa: ASYNC251  # all end in one turn of the loop, the broken one hardly the last
+    await reported.wait(30)
+    assert failures == ["broken"] and len(ring._free) == ENTRIES
 
 
 async def test_an_error_is_that_of_its_own_file(ring: FlushRing, file: RealFile) -> None:

@@ -477,4 +477,7 @@ class KafkaListener:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
         for connection in dirty:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception as bug:  # costs this connection; the answers of those behind it would never leave
+                connection.close_for(bug)

@@ -20,6 +20,7 @@ import pytest
 from barnabas_broker.api import registry
 from barnabas_broker.network import connection, listener, output
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
@@ -27,7 +28,7 @@ from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
+from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_wire.kafka.messages.join_group import JoinGroupRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -792,6 +793,36 @@ async def test_an_unforeseen_error_closes_one_connection_and_is_counted(monkeypa
         assert await asyncio.wait_for(client.is_closed_by_server(), 10)
         assert server.stats.connections_closed["bug"] == 1
         assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
+
+
+async def test_an_answer_that_cannot_be_sent_keeps_no_other_connection_from_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = asyncio.Event()
+    broken: list[Connection] = []
+    flush = Connection.flush
+
+    async def wait(services: Any, context: Any, request: Any) -> Any:
+        await gate.wait()
+        return InitProducerIdResponse(producer_id=7)
+
+    def stumble(connection: Connection) -> None:
+        if not broken:
+            broken.append(connection)
+            raise ZeroDivisionError("a bug")
+        flush(connection)
+
+    with_handler(monkeypatch, ApiKey.INIT_PRODUCER_ID, wait)
+    monkeypatch.setattr(Connection, "flush", stumble)
+    async with running_server(make_services()) as server:
+        clients = [await RawClient.connect(server) for _ in range(2)]
+        for client in clients:
+            await client.send(client.frame(InitProducerIdRequest(transactional_id=None), 4)[1])
+        await turns(20)
+        gate.set()  # both answers are there in one turn of the loop
+        assert await asyncio.wait_for(clients[0].is_closed_by_server(), 10)
+        assert not await asyncio.wait_for(clients[1].is_closed_by_server(), 10)
+        assert (server.stats.connections_closed["bug"], server.stats.connections) == (1, 1)
 
 
 async def test_a_broken_invariant_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
