@@ -66,23 +66,30 @@ def send_by_key(brokers: LocalCluster, topic: str, records: Iterable[tuple[str, 
 
 def run(pipeline: str, words: list[str], place: Path, *, kills: int) -> None:
     """Start a shipped program until it ends by itself; after another committed micro-batch it is killed, so many times."""
-    checkpoint, log = place / "checkpoint", place / "log"
+    program = [sys.executable, str(EXAMPLES / pipeline / "pipeline.py")]
+    checkpoint = place / "checkpoint"
+    run_command([*program, *words, "--checkpoint", str(checkpoint)], checkpoint, place / "log", kills=kills)
+
+
+def run_command(command: list[str], checkpoints: Path, log: Path, *, kills: int, directory: Path | None = None) -> None:
+    """The same for any command. checkpoints: of its query, or a directory of theirs. directory: where it runs."""
     killed = busy = 0
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        before = commits(checkpoint)
+        before = commits(checkpoints)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, str(EXAMPLES / pipeline / "pipeline.py"), *words, "--checkpoint", str(checkpoint)],
+                command,
                 stdout=output,
                 stderr=output,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+                cwd=directory,
                 start_new_session=True,  # its JVM and its Python workers are killed with it
             )
         try:
             while process.poll() is None:
                 assert time.monotonic() < deadline, log.read_text()[-3000:]
-                if killed < kills and commits(checkpoint) > before:
+                if killed < kills and commits(checkpoints) > before:
                     killed += 1
                     break
                 time.sleep(0.05)
@@ -100,10 +107,11 @@ def run(pipeline: str, words: list[str], place: Path, *, kills: int) -> None:
                 process.wait()
 
 
-def commits(checkpoint: Path) -> int:
-    """Micro-batches that the query has finished."""
-    place = checkpoint / "commits"
-    return len([name for name in place.iterdir() if name.name.isdecimal()]) if place.is_dir() else 0
+def commits(checkpoints: Path) -> int:
+    """Micro-batches that the query, or the queries, have finished."""
+    place = checkpoints / "commits"
+    places = [place] if place.is_dir() else list(checkpoints.rglob("commits"))
+    return len([name for place in places for name in place.iterdir() if name.name.isdecimal()])
 
 
 def committed(brokers: LocalCluster, topic: str) -> list[tuple[str, dict[str, Any]]]:

@@ -15,10 +15,10 @@ import pytest
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.ecosystem.java import IS_FULL
-from tests.ecosystem.spark_jobs import committed, create, run, send, send_by_key
+from tests.ecosystem.spark_jobs import EXAMPLES, committed, create, run, run_command, send, send_by_key
 from tests.support.clusters import ForkedCluster
 
-pytest.importorskip("pyspark")
+pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.timeout(1_800)
 full_form = pytest.mark.skipif(not IS_FULL, reason="make ecosystem runs it")
 PAYMENTS = 60_000 if IS_FULL else 6_000
@@ -65,6 +65,36 @@ def test_topic_to_topic(brokers: LocalCluster, tmp_path: Path) -> None:
     asked = words(brokers, PAYMENTS, batches=2 + 2 * KILLS_MANY, source="payments", target="charged")
     run("topic_to_topic", asked, tmp_path, kills=KILLS_MANY)
     found = committed(brokers, "charged")
+    assert set(Counter(row["source"] for _, row in found).values()) == {1}
+    assert all(row["fee"] == max(1, row["amount"] // 100) for _, row in found)
+    assert totals([(account, row["amount"]) for account, row in found]) == totals(paid)
+
+
+@full_form
+def test_declarative(brokers: LocalCluster, tmp_path: Path) -> None:
+    """The same as a project of Spark Declarative Pipelines, run by `spark-pipelines`."""
+    for needed in ("grpc_status", "yaml"):
+        pytest.importorskip(needed, reason="spark-pipelines: pip install 'pyspark[pipelines]'")
+    create(brokers, "payments-declared", "charged-declared")
+    paid = amounts(12_000)
+    send(brokers, "payments-declared", ((account, str(amount)) for account, amount in paid))
+    project = tmp_path / "project"
+    shutil.copytree(EXAMPLES / "declarative", project)
+    specification = project / "spark-pipeline.yml"
+    text = specification.read_text()
+    for before, after in (
+        ("127.0.0.1:9092", brokers.bootstrap_servers),
+        ("file:///tmp/charged", f"file://{tmp_path}/storage"),
+        ('"10000"', f'"{len(paid) // 8}"'),
+        ("source: payments", "source: payments-declared"),
+        ("target: charged", "target: charged-declared"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    specification.write_text(text)
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines"), "run"]
+    run_command(command, tmp_path / "storage", tmp_path / "log", kills=KILLS, directory=project)
+    found = committed(brokers, "charged-declared")
     assert set(Counter(row["source"] for _, row in found).values()) == {1}
     assert all(row["fee"] == max(1, row["amount"] // 100) for _, row in found)
     assert totals([(account, row["amount"]) for account, row in found]) == totals(paid)
