@@ -10,9 +10,7 @@ import pytest
 
 from barnabas_broker.coordinator.transaction import state as rules
 from barnabas_broker.coordinator.transaction.state import Producer, TransactionState, TransactionStatus
-from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import TopicPartition
-from tests.checker.transaction_model import (
+from barnabas_broker.simulation.transaction_model import (
     Outcome,
     Refused,
     Request,
@@ -22,6 +20,8 @@ from tests.checker.transaction_model import (
     Write,
     judge,
 )
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import TopicPartition
 
 A = Transaction(
     transactional_id="id",

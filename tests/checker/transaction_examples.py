@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.checker.transaction_model import (
+from barnabas_broker.simulation.transaction_model import (
     KNOWN_HOLE,
     PROMISES,
     Outcome,
@@ -168,10 +168,10 @@ def page() -> str:
     )
     parts = [
         "# What a transaction promises\n",
-        "This page is made from an executable specification, `tests/checker/transaction_model.py`: the promises in words, laws that judge "
-        "a history by them, and a small model of all brokers together that keeps them. The same model judges the whole-node "
-        "simulation and the histories of real clients under faults (`make chaos-data`), and the coordinator's own rules run "
-        "beside it, request by request, in the tests.\n",
+        "This page is made from an executable specification, `broker/barnabas_broker/simulation/transaction_model.py`: the promises "
+        "in words, laws that judge a history by them, and a small model of all brokers together that keeps them. The same model "
+        "judges the whole-node simulation and the histories of real clients under faults (`make chaos-data`), and the "
+        "coordinator's own rules run beside it, request by request, in the tests.\n",
         "| promise | in words | laws | since `transaction.version` |\n|---|---|---|---|\n" + promises + "\n",
         "Readers with `isolation.level=read_committed` have these promises; others see everything that was written.\n",
         f"## What version 1 does not promise\n\n{KNOWN_HOLE} A new cluster has version 2; one that was upgraded gets it with "

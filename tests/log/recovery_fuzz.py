@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
 from barnabas_log.config import LogManagerConfig
@@ -56,7 +57,6 @@ from barnabas_wire.records.batch import (
     read_header,
 )
 from tests.support.logs import NOW_MS, append, flush, make_batch, make_config, take
-from tests.support.memory_disk import Inode, MemoryDisk
 
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)
 DATA = "data"

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.batch_run import CRC_WINDOW_BYTES, read_run
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.segment import LogSegment
@@ -13,7 +14,6 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch
 from tests.support.logs import content, make_batch, make_config, open_log
-from tests.support.memory_disk import MemoryDisk
 
 
 @pytest.fixture

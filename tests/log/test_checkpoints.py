@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import checkpoints
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
-from tests.support.memory_disk import MemoryDisk
 
 OFFSETS = {
     TopicPartition("b-b", 3): Offset(12),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
 from barnabas_log import truncating
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_replay import note_producer
@@ -17,7 +18,6 @@ from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import BatchHeader, iterate_batches
-from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.support.logs import NOW_MS, append, content, flush, make_batch, make_config
 
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.checkpoints import read_epochs
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.support.memory_disk import MemoryDisk
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:

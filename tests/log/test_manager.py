@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import checkpoints, truncating
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
@@ -24,7 +25,6 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
 from tests.support.logs import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
-from tests.support.memory_disk import MemoryDisk
 from tests.support.turns import turns
 
 OTHER_ID = Uuid(b"o" * 16)

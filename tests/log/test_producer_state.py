@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
 from barnabas_log.producer_snapshots import (
     decode_snapshot,
@@ -19,7 +20,6 @@ from barnabas_log.producer_snapshots import (
 from barnabas_log.producer_state import SEQUENCE_MAX, ProducerBatch, ProducerState
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.crc32c import crc32c
-from tests.support.memory_disk import MemoryDisk
 
 
 def send(

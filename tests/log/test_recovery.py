@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.checkpoints import write_epochs
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
@@ -25,7 +26,6 @@ from tests.support.logs import (
     open_log,
     take,
 )
-from tests.support.memory_disk import MemoryDisk
 
 
 def path(base: int, suffix: str) -> str:

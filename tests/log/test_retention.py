@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.retention import SegmentFacts, deletable_count
@@ -20,7 +21,6 @@ from tests.support.logs import (
     make_config,
     open_log,
 )
-from tests.support.memory_disk import MemoryDisk
 
 
 def segments(*facts: tuple[int, int]) -> list[SegmentFacts]:

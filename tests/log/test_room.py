@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log import truncating
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import File
@@ -23,7 +24,6 @@ from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Buffer
-from tests.support.memory_disk import MemoryDisk, MemoryFile
 from tests.support.replicas import batch
 from tests.support.turns import turns
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, truncating
 from barnabas_log.scrub import (
     CHUNK_BYTES,
@@ -22,7 +23,6 @@ from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
 from tests.support.logs import append, batch_offsets, content, flush, make_batch, make_config, open_log, take
-from tests.support.memory_disk import MemoryDisk
 
 
 def check(log: UnifiedLog, base_offset: int) -> SegmentCheck:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, scrubber
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
 from tests.support.logs import ORDERS, append, flush, make_batch, make_config, open_log
-from tests.support.memory_disk import MemoryDisk
 
 RATE = 1 << 40
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.sparse_index import PAGE_READS_MAX
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
-from tests.support.memory_disk import MemoryDisk, MemoryFile
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring, truncating
 from barnabas_log.aborted_transactions import AbortedTransaction, AbortedTransactions, encode
 from barnabas_log.errors import InvalidProducerEpoch, InvalidTransactionState, TransactionCoordinatorFenced
@@ -16,7 +17,6 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import iterate_batches, iterate_records
 from barnabas_wire.records.control import ControlRecordType, build_transaction_marker, decode_control_key
 from tests.support.logs import DIRECTORY, NOW_MS, append, content, flush, make_batch, make_config, open_log
-from tests.support.memory_disk import MemoryDisk
 
 
 def write(log: UnifiedLog, producer_id: int, *, epoch: int = 0, sequence: int = -1, verified: bool = True) -> Offset:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring, truncating
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
@@ -46,7 +47,6 @@ from tests.support.logs import (
     open_log,
     take,
 )
-from tests.support.memory_disk import MemoryDisk
 
 
 @pytest.fixture

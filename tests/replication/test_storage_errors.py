@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.manager import LogManager
 from barnabas_quorum.records import PartitionChangeRecord
 from barnabas_replication import hosting
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
-from tests.support.memory_disk import MemoryDisk, MemoryFile
 from tests.support.replicas import FSYNC, MemoryController, batch, topic_id_of
 
 OF_A_DISK = "open directory list_directory make_directory rename remove remove_tree sync_directory read_file write_file_atomically"

@@ -3,10 +3,11 @@
 May touch:  nothing.                  Must not touch: anything.
 Invariants: none; this is the map.
 Read next:  raft_simulator.py (the consensus core alone), controllers.py (controllers with logs, snapshots and images),
-            cluster.py (whole nodes with clients); sweep.py runs them, mutants/ and node_mutants.py prove that they bite.
+            broker/barnabas_broker/simulation (whole nodes with clients, a room of the product); sweep.py runs them, mutants/
+            and node_mutants.py prove that they bite.
 
 Every law is looked at after every event of the core (raft_invariants.py), after every turn of the loop (the other two), at
-every image that is published, and at the end. Which law is where:
+every image that is published, and at the end. Which law is where (invariants, partition_model, operators and transactions are in the room):
 
 R1  one leader believed in per epoch, memory and disk     raft_invariants.on_role, on_saved; controller_laws.check; invariants
 R2  saved epoch monotone, equal to memory                 raft_invariants.on_role, on_saved, on_boundary
@@ -48,7 +49,7 @@ L1  retention takes what the topic's settings let go, not what the broker's woul
                                                           partition_model.retire; invariants.judge_histories
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send
 E1, E2, E4, E5, E7 to E9, E15 of transactions, E13 of the LSO
-                                                          transactions.py; ../checker/transaction_model.py
+                                                          transactions.py; transaction_model.py
 P*  replication, E*: clients' histories                   invariants, partition_model; ../checker
 
 Of Kafka's own simulator: MonotonicHighWatermark R4, MonotonicEpoch R2, MajorityReachedHighWatermark R5, SingleLeader R1,

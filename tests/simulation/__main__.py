@@ -14,9 +14,11 @@ import logging
 import sys
 import time
 
+from barnabas_broker.simulation.cluster import Cluster
+from barnabas_broker.simulation.fault_list import FaultList, Without, root_of
+from barnabas_broker.simulation.run import Figures
 from tests.simulation import controllers, raft
-from tests.simulation.cluster import Cluster, Figures, shrink_seed
-from tests.simulation.fault_list import FaultList, Without, root_of
+from tests.simulation.node_seeds import shrink_seed
 from tests.simulation.watchdog import watched
 
 

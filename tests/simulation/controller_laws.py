@@ -30,12 +30,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import HardState, VoteReply
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
     from barnabas_quorum.image.partition import PartitionRegistration

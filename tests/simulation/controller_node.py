@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas_broker.node.incarnation_file import guard_incarnation, open_log, own_incarnation
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
+from barnabas_broker.simulation.nodes import NoProbe
 from barnabas_log.disk import File
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
@@ -33,8 +35,6 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
 from tests.simulation.controller_recovery import FencedTransport
-from tests.simulation.disk import DiskFaults, SimulatedDisk
-from tests.simulation.nodes import NoProbe
 
 if TYPE_CHECKING:
     from tests.simulation.controllers import Quorum

@@ -37,16 +37,16 @@ from barnabas_broker.offline.quorum_recovery import (
     rank,
     rejoin,
 )
+from barnabas_broker.simulation.fault_list import root_of
+from barnabas_broker.simulation.memory_disk import MemoryDisk
+from barnabas_broker.simulation.network import Cut, Network, SimulatedTransport
+from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
-from tests.simulation.fault_list import root_of
-from tests.simulation.network import Cut, Network, SimulatedTransport
-from tests.simulation.partition_model import LawBroken
-from tests.support.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from tests.simulation.controller_node import ControllerNode

@@ -12,6 +12,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas_broker.simulation.network import Cut
+from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -35,8 +37,6 @@ from barnabas_quorum.records import ConfigResourceType, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from tests.simulation.controller_node import CLUSTER_ID
-from tests.simulation.network import Cut
-from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
     from tests.simulation.controller_node import ControllerNode

@@ -30,6 +30,11 @@ from random import Random
 
 import pytest
 
+from barnabas_broker.simulation.disk import DiskFaults
+from barnabas_broker.simulation.fault_list import FaultList, Without, root_of
+from barnabas_broker.simulation.loop import VirtualLoop
+from barnabas_broker.simulation.network import LinkFaults, Network
+from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.driver import metadata_batches
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -39,12 +44,8 @@ from tests.simulation.controller_laws import ControllerLaws
 from tests.simulation.controller_node import ControllerNode
 from tests.simulation.controller_recovery import MajorityLoss, QuorumRecovery, format_disk
 from tests.simulation.controller_workload import FIRST_ASKER, Asker
-from tests.simulation.disk import DiskFaults
-from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, root_of, shrink
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import LinkFaults, Network
-from tests.simulation.partition_model import LawBroken
 from tests.simulation.raft import print_shrunken
+from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 from tests.simulation.watchdog import watched
 
 RECORDS_PER_BATCH = 6

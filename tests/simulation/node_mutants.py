@@ -41,6 +41,8 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
+from barnabas_broker.simulation.cluster import Cluster
+from barnabas_broker.simulation.disk import SimulatedFile
 from barnabas_log import (
     batch_run,
     checkpoints,
@@ -90,8 +92,6 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
-from tests.simulation.cluster import Cluster
-from tests.simulation.disk import SimulatedFile
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
 from tests.simulation.transaction_mutants import TRANSACTION_BUGS
 from tests.simulation.watchdog import watched

@@ -20,9 +20,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tests.simulation.cluster import Cluster
-from tests.simulation.faults import Faults
-from tests.simulation.swarm import CrashMoments, Swarm
+from barnabas_broker.simulation.cluster import Cluster
+from barnabas_broker.simulation.faults import Faults
+from barnabas_broker.simulation.swarm import CrashMoments, Swarm
 
 Form = Literal["all", "one", "lying"]
 

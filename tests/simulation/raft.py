@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
+from barnabas_broker.simulation.fault_list import FaultList, Without
 from tests.simulation.raft_simulator import HASH_MASK, Figures, Simulation
+from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 from tests.simulation.watchdog import watched
 
 SHRINK_CPU_S = 30.0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from barnabas_broker.simulation.fault_list import FaultList
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.messages import (
     Append,
@@ -38,7 +39,6 @@ from barnabas_quorum.raft.messages import (
 )
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
-from tests.simulation.fault_list import FaultList
 from tests.simulation.raft_calm import Calm
 from tests.simulation.raft_disk import (
     EPOCH_SHIFT,

@@ -27,9 +27,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, NamedTuple
 
-from tests.simulation import cluster, controllers, raft
-from tests.simulation.fault_list import FaultList, law_of, root_of
+from barnabas_broker.simulation import cluster
+from barnabas_broker.simulation.fault_list import FaultList, root_of
+from tests.simulation import controllers, node_seeds, raft
 from tests.simulation.raft_simulator import HASH_MASK, Simulation
+from tests.simulation.shrinking import law_of
 from tests.simulation.watchdog import watched
 
 REPOSITORY = Path(__file__).parents[2]
@@ -258,7 +260,7 @@ def explain(outcome: Outcome) -> None:
     shrinkers: dict[str, Any] = {
         "raft": raft.shrink_seed,
         "controllers": controllers.shrink_seed,
-        "nodes": cluster.shrink_seed,
+        "nodes": node_seeds.shrink_seed,
     }
     if outcome.first_failed is None:
         return

@@ -26,14 +26,15 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.cluster import Cluster
+from barnabas_broker.simulation.loop import Livelock, VirtualLoop
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Figures
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset, Uuid
-from tests.simulation.cluster import Cluster, Figures
-from tests.simulation.loop import Livelock, VirtualLoop
 from tests.simulation.node_mutants import MUTANTS, Hunt, NodeMutant, hunt
-from tests.simulation.partition_model import LawBroken
 from tests.simulation.side_by_side import chosen, drop, processes, telling
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.disk import DiskFaults
+from barnabas_broker.simulation.network import LinkFaults
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
@@ -24,8 +26,6 @@ from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.simulation.controller_node import ControllerNode
 from tests.simulation.controllers import ControllerSwarm, Quorum
-from tests.simulation.disk import DiskFaults
-from tests.simulation.network import LinkFaults
 
 GARBAGE = b"\xd2\x09\x00garbage"
 QUIET = ControllerSwarm(

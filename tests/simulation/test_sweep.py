@@ -12,10 +12,11 @@ from random import Random
 
 import pytest
 
+from barnabas_broker.simulation.fault_list import Fault, FaultList, Without
+from barnabas_broker.simulation.partition_model import LawBroken
 from tests.simulation import controllers, raft, sweep
-from tests.simulation.fault_list import Broken, Fault, FaultList, Without, law_of, shrink
 from tests.simulation.mutants import HERE, MUTANTS, REPOSITORY, Mutant, applies, copy_code, hunt
-from tests.simulation.partition_model import LawBroken
+from tests.simulation.shrinking import Broken, law_of, shrink
 
 
 def test_faults_to_leave_out_are_read_and_written_as_ranges() -> None:

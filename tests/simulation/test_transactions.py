@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.checker.transaction_model import Outcome
-from tests.simulation.cluster import Cluster, Figures
-from tests.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.cluster import Cluster
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Figures
+from barnabas_broker.simulation.transaction_model import Outcome
+from barnabas_broker.simulation.transactions import Attempt, TransactionWorkload
 from tests.simulation.side_by_side import processes, telling
-from tests.simulation.transactions import Attempt, TransactionWorkload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from barnabas_broker.simulation.cluster import Cluster
 from tests.simulation import controllers, mutants, node_mutants, watchdog
-from tests.simulation.cluster import Cluster
 from tests.simulation.mutants import Hunt
 from tests.simulation.mutants import __main__ as control_mutants
 from tests.simulation.watchdog import SeedNeverEnded, watched

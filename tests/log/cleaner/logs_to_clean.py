@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.rewrite import Job, Output, Result, Source, rewrite
 from barnabas_log.cleaner.survival import KeyOffsets
@@ -24,7 +25,6 @@ from barnabas_wire.records.batch import (
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.control import ControlRecordType, encode_control_key
 from tests.support.logs import NOW_MS, make_config
-from tests.support.memory_disk import MemoryDisk
 
 DIRECTORY, RUN = "data/changes-0", "data/changes-0/.cleaning/1"
 DAY_MS = 86_400_000

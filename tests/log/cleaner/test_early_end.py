@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, truncating
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.scrub import DamagedRange, SegmentCheck
@@ -17,7 +18,6 @@ from barnabas_wire.records.batch import Record, build_batch, empty_batch, iterat
 from tests.log.cleaner.logs_to_clean import CompactedLog, rows_of
 from tests.log.cleaner.test_swap import RUN, cleaned, last_of_each, swap_all, written_log
 from tests.support.logs import DIRECTORY, NOW_MS, append, batch_offsets, content, flush, make_config, open_log, take
-from tests.support.memory_disk import MemoryDisk
 
 COMPACTED = make_config(cleanup_policy=CleanupPolicy.COMPACT)
 END = Offset(70)

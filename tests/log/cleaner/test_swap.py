@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.cleaner.rewrite import Result, rewrite
 from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batches, replace_segments, sealed_segments
@@ -22,7 +23,6 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, read_header
 from tests.log.cleaner.logs_to_clean import DAY_MS, CompactedLog, Row, rows_of
 from tests.support.logs import DIRECTORY, NOW_MS, append, content, flush, make_config, open_log
-from tests.support.memory_disk import MemoryDisk
 
 RUN = f"{DIRECTORY}/{CLEANING_DIRECTORY}/1"
 COMPACTED = make_config(cleanup_policy=CleanupPolicy.COMPACT)

@@ -15,8 +15,11 @@ import contextlib
 import errno
 from collections.abc import Awaitable, Collection
 from random import Random
-from typing import TYPE_CHECKING
 
+from barnabas_broker.simulation.disk import LOGS
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.swarm import Swarm
 from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
@@ -24,12 +27,6 @@ from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, directory_of, i
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.records.batch import CRC_START, iterate_batches
-from tests.simulation.disk import LOGS
-from tests.simulation.swarm import Swarm
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
-    from tests.simulation.nodes import SimulatedNode
 
 ALL_NODES_SHARE = 0.3
 """Of the crashes after an acknowledgement, how many put out every light."""
@@ -60,19 +57,19 @@ STALL_SHARE = 0.3
 class Faults:
     """The trouble of one run. `calm` ends it for good."""
 
-    def __init__(self, cluster: Cluster, swarm: Swarm) -> None:
+    def __init__(self, cluster: Run, swarm: Swarm) -> None:
         self.is_calm = True
         """Until `start`, and again after `calm`."""
-        self.wiped: SimulatedNode | None = None
+        self.wiped: NodeParts | None = None
         """Without its logs, and somebody may not know it yet: then the laws do not ask what it should hold."""
         self._cluster = cluster
         self._swarm = swarm
         self._trouble: list[asyncio.Task[None]] = []
-        self._haunted: tuple[SimulatedNode, Uuid, int] | None = None
+        self._haunted: tuple[NodeParts, Uuid, int] | None = None
         """A follower that lost its disk, and the partition of whose leader will hear of its former life once more."""
-        self._in_repair: tuple[SimulatedNode, str] | None = None
+        self._in_repair: tuple[NodeParts, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
-        self._to_rot: SimulatedNode | None = None
+        self._to_rot: NodeParts | None = None
         """A node that is being stopped, for bits to flip in its logs."""
         self._works_again = asyncio.Event()
         """Set when a directory does without having been mended."""
@@ -126,7 +123,7 @@ class Faults:
 
     # -- power -----------------------------------------------------------------------------------------------------
 
-    def crash(self, node: SimulatedNode) -> None:
+    def crash(self, node: NodeParts) -> None:
         """Power off a node that is up, and on again later."""
         cluster = self._cluster
         if not self._may_strike(node, "crash"):
@@ -137,10 +134,10 @@ class Faults:
         if is_wiped:
             self._hold_back_wiped(node)
 
-    def _may_strike(self, node: SimulatedNode, kind: str) -> bool:
+    def _may_strike(self, node: NodeParts, kind: str) -> bool:
         return node.is_up and not self.is_calm and self.wiped is None and self._cluster.strikes(kind, node.id)
 
-    def _crash(self, node: SimulatedNode, replaced: Collection[str]) -> None:
+    def _crash(self, node: NodeParts, replaced: Collection[str]) -> None:
         figures = self._cluster.figures
         if self._to_rot is node:
             # After a crash, damage above the recovery point looks like a write that was torn, and is cut.
@@ -153,7 +150,7 @@ class Faults:
             self.wiped = node
         self._start_later(node)
 
-    def _start_later(self, node: SimulatedNode) -> None:
+    def _start_later(self, node: NodeParts) -> None:
         if self._in_repair is not None and self._in_repair[0] is node:
             node.disk.broken.pop(self._in_repair[1], None)
         for path in list(node.disk.broken):
@@ -164,12 +161,12 @@ class Faults:
         delay_s = self._swarm.restart_s * (0.5 + self._cluster.random.random())
         self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
 
-    def _restart(self, node: SimulatedNode, life: int) -> None:
+    def _restart(self, node: NodeParts, life: int) -> None:
         if node.life == life:
             self._cluster.note("restart", node.id, life)
             node.start()
 
-    def _may_wipe(self, node: SimulatedNode) -> bool:
+    def _may_wipe(self, node: NodeParts) -> bool:
         """Whether what it holds is safe elsewhere, and stays so until everybody knows that it lost it."""
         nodes = self._cluster.nodes
         if self._to_rot is not None or any(other.disk.has_rot for other in nodes):
@@ -182,7 +179,7 @@ class Faults:
         # not even if a move is turned back just then
         return all(set(each.isr) & set(original_replicas(each)) - {node.id} - self._in_doubt(each) for each in newest)
 
-    def _is_safe_without_unreported(self, node: SimulatedNode) -> bool:
+    def _is_safe_without_unreported(self, node: NodeParts) -> bool:
         """Whether each replica whose directory the node has not reported yet is safe elsewhere. When a directory fails, the
         cluster cannot know that the replica is in another, and once the broker restarts takes it for lost."""
         newest = self._cluster.invariants.newest_registrations()
@@ -202,7 +199,7 @@ class Faults:
             and (directory == DOUBTED_DIRECTORY or errno.EIO in node.disk.broken.values())
         }
 
-    def _is_known(self, node: SimulatedNode) -> bool:
+    def _is_known(self, node: NodeParts) -> bool:
         """Whether every node that is up knows the broker's present life."""
         epoch = node.lifecycle.broker_epoch
         images = [other.loader.image for other in self._cluster.nodes if other.is_up]
@@ -214,7 +211,7 @@ class Faults:
         if self.wiped is not None and self.wiped.is_up and self._is_known(self.wiped):
             self.wiped = None
 
-    def _hold_back_wiped(self, node: SimulatedNode) -> None:
+    def _hold_back_wiped(self, node: NodeParts) -> None:
         """It may have a bad way to a leader, so that what others still say of its past is heard before it has its logs again.
         Not to a controller: it would be fenced for that."""
         cluster = self._cluster
@@ -224,7 +221,7 @@ class Faults:
             span_s = self._swarm.restart_s * 1.5 + cluster.random.expovariate(1 / self._swarm.lag_s)
             self._trouble.append(asyncio.ensure_future(self._cut(node.id, [link], span_s)))
 
-    def after_stop(self, node: SimulatedNode) -> None:
+    def after_stop(self, node: NodeParts) -> None:
         """A node has ended by itself: it was asked to, or has no directory left that works."""
         self._cluster.note("stopped", node.id, node.life)
         if all(path in node.disk.broken for path in node.directory_ids):
@@ -246,7 +243,7 @@ class Faults:
                     self._to_rot = node
                     self._stop(node)
 
-    def _flip_bits(self, node: SimulatedNode) -> None:
+    def _flip_bits(self, node: NodeParts) -> None:
         """In what the checksums cover, so that clients can refuse it: what lies before (offset, length, epoch) they believe.
 
         And where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write.
@@ -270,7 +267,7 @@ class Faults:
             await asyncio.sleep(self._cluster.random.expovariate(1 / self._swarm.stop_every_s))
             self._stop(self._cluster.random.choice(self._cluster.nodes))
 
-    def _stop(self, node: SimulatedNode) -> None:
+    def _stop(self, node: NodeParts) -> None:
         if not node.is_leaving and self._may_strike(node, "stop"):
             self._cluster.figures.stops += 1
             node.disk.is_short_of_descriptors = (
@@ -285,7 +282,7 @@ class Faults:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.crash_every_s))
             self.crash(cluster.random.choice(cluster.nodes))
 
-    def _crash_soon(self, node: SimulatedNode) -> None:
+    def _crash_soon(self, node: NodeParts) -> None:
         delay_s = self._swarm.moments.delay_s * self._cluster.random.random()
         self._cluster.loop.call_later(delay_s, self.crash, node)
 
@@ -294,14 +291,14 @@ class Faults:
     def _strikes(self, probability: float) -> bool:
         return not self.is_calm and bool(probability) and self._cluster.random.random() < probability
 
-    def after_acknowledgement(self, leader: SimulatedNode) -> None:
+    def after_acknowledgement(self, leader: NodeParts) -> None:
         """What was just promised must survive this."""
         if self._strikes(self._swarm.moments.acknowledged):
             everywhere = self._cluster.random.random() < ALL_NODES_SHARE
             for victim in self._cluster.nodes if everywhere else [leader]:
                 self.crash(victim)
 
-    def after_proposal(self, leader: SimulatedNode, request: AlterPartition) -> Awaitable[None] | None:
+    def after_proposal(self, leader: NodeParts, request: AlterPartition) -> Awaitable[None] | None:
         """A leader asks for other ISRs. When the request arrives, who it wants in may live another life."""
         if self._haunted is not None and not self.is_calm:
             follower, topic_id, number = self._haunted
@@ -324,18 +321,18 @@ class Faults:
         self._crash_soon(victim)
         return self._until_reborn(victim)
 
-    def after_double(self, kind: str, source: SimulatedNode) -> Awaitable[None] | None:
+    def after_double(self, kind: str, source: NodeParts) -> Awaitable[None] | None:
         """A copy of what a follower says now is heard when it lives another life."""
         if kind != "Fetch" or not self._strikes(self._swarm.moments.doubled):
             return None
         self._crash_soon(source)
         return self._until_reborn(source)
 
-    def _is_back(self, node: SimulatedNode) -> bool:
+    def _is_back(self, node: NodeParts) -> bool:
         images = [other.loader.image for other in self._cluster.nodes if other.is_up]
         return node.is_up and self._is_known(node) and all(image.cluster.brokers[node.id].is_active for image in images)
 
-    async def _until_reborn(self, node: SimulatedNode) -> None:
+    async def _until_reborn(self, node: NodeParts) -> None:
         """Hold a message up until the node's next life is known and unfenced everywhere, or for LATE_S."""
         life = node.life
         loop = self._cluster.loop
@@ -359,7 +356,7 @@ class Faults:
             if leader.is_up and cluster.strikes("haunted", follower.id, leader.id):
                 await self._haunt(leader, follower)
 
-    async def _haunt(self, leader: SimulatedNode, follower: SimulatedNode) -> None:
+    async def _haunt(self, leader: NodeParts, follower: NodeParts) -> None:
         """KIP-903: what a follower asks for says how much it holds. It loses that, comes back and joins again; then a copy of
         what it asked for in its former life arrives, while nobody but its leader's late flush keeps the high watermark back."""
         cluster = self._cluster
@@ -394,7 +391,7 @@ class Faults:
         await asyncio.sleep(HAUNT_STALL_S * cluster.random.random())
         follower.disk_faults.are_logs_stalled = False
 
-    def _held_further(self, follower: SimulatedNode, leader: SimulatedNode) -> tuple[Uuid, int] | None:
+    def _held_further(self, follower: NodeParts, leader: NodeParts) -> tuple[Uuid, int] | None:
         """A partition that the one leads and of which the other durably holds more, if there is one."""
         if follower.is_up and leader.is_up:
             for led in leader.replicas.partitions():
@@ -403,7 +400,7 @@ class Faults:
                     return led.topic_id, led.topic_partition.partition
         return None
 
-    def after_roll(self, node: SimulatedNode) -> None:
+    def after_roll(self, node: NodeParts) -> None:
         """What the old segment holds must be durable before anything after it counts."""
         if self._strikes(self._swarm.moments.rolled):
             self._cluster.loop.call_later(ROLLED_S * self._cluster.random.random(), self.crash, node)
@@ -506,7 +503,7 @@ class Faults:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.starve_s))
             disk.is_short_of_descriptors = False
 
-    async def _mend(self, node: SimulatedNode, path: str) -> None:
+    async def _mend(self, node: NodeParts, path: str) -> None:
         """The broker is stopped for it. What the directory held is there again, or another disk is in its place."""
         cluster = self._cluster
         while path in node.disk.broken and not node.is_up:
@@ -526,7 +523,7 @@ class Faults:
             self._in_repair = None
         node.disk.broken.pop(path, None)
 
-    def _make_room(self, node: SimulatedNode) -> None:
+    def _make_room(self, node: NodeParts) -> None:
         """Somebody freed space: nobody tells the broker."""
         node.disk.spare.clear()
         for path in [path for path, code in node.disk.broken.items() if code == errno.ENOSPC]:

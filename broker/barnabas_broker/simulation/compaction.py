@@ -12,8 +12,11 @@ import asyncio
 import errno
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
+from barnabas_broker.simulation.history import Place
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.workload import ChurningClient, Producer
 from barnabas_log.cleaner.process import CleaningFailed
 from barnabas_log.cleaner.rewrite import Job, Result, rewrite
 from barnabas_log.disk import Disk
@@ -22,12 +25,6 @@ from barnabas_replication.requests import AppendOutcome
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, iterate_records, read_header
 from barnabas_wire.records.compression import CorruptCompressedData
-from tests.checker.history import Place
-from tests.simulation.partition_model import LawBroken
-from tests.simulation.workload import ChurningClient, Producer
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
 
 COMPACTED_TOPIC = "compacted"
 KEYS = 5
@@ -105,7 +102,7 @@ class KeyedProducer(Producer):
 class CompactingClient(ChurningClient):
     """Makes the compacted topic and writes to it; it stays, and its end is judged here."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Run) -> None:
         super().__init__(cluster, 0)
         self.topic = COMPACTED_TOPIC
         self.producers = [KeyedProducer(900 + number) for number in range(2)]

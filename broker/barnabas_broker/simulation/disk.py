@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk, MemoryFile
 from barnabas_log.disk import File
 from barnabas_wire.records.batch import Buffer
-from tests.support.memory_disk import Inode, MemoryDisk, MemoryFile
 
 
 @dataclass(slots=True)

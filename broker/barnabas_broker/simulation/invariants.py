@@ -11,10 +11,18 @@ them out, to prove that the faults alone bring a bug to light.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC
+from barnabas_broker.simulation.bootstrap_clients import BootstrapClients
+from barnabas_broker.simulation.compaction import COMPACTED_TOPIC, CompactingClient
+from barnabas_broker.simulation.history import judge
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.transactions import OUTPUT_TOPIC, TransactionWorkload
+from barnabas_broker.simulation.workload import Client, Producer, ids_of
 from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
 from barnabas_quorum.driver.unasked import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
@@ -24,16 +32,14 @@ from barnabas_quorum.records import LeaderRecoveryState, ReplicaFault
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
-from tests.checker.history import judge
-from tests.simulation.bootstrap_clients import BootstrapClients
-from tests.simulation.compaction import COMPACTED_TOPIC, CompactingClient
-from tests.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
-from tests.simulation.transactions import OUTPUT_TOPIC
-from tests.simulation.workload import Client, Producer, ids_of
 
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
-    from tests.simulation.nodes import SimulatedNode
+
+class JudgedRun(Run, Protocol):
+    """A run with those whose histories are judged."""
+
+    clients: list[Client]
+    transacting: TransactionWorkload | None
+
 
 MIN_INSYNC_REPLICAS = 2
 """Of every simulated topic: PROPERTIES and CONTROLLER of nodes.py."""
@@ -42,7 +48,7 @@ MIN_INSYNC_REPLICAS = 2
 class Invariants:
     """Remembers what later states must not contradict."""
 
-    def __init__(self, cluster: Cluster, *, outcomes_only: bool) -> None:
+    def __init__(self, cluster: JudgedRun, *, outcomes_only: bool) -> None:
         self.elections = 0
         self.hashes_compared = 0
         self.models: dict[tuple[Uuid, int], PartitionModel] = {}
@@ -101,7 +107,7 @@ class Invariants:
             found = self.models[(topic_id, number)] = PartitionModel(topic, topic_id, number)
         return found
 
-    def on_fence(self, node: SimulatedNode, broker_id: BrokerId) -> None:
+    def on_fence(self, node: NodeParts, broker_id: BrokerId) -> None:
         """This controller is about to fence the broker because nothing was heard of it. What the controller may count is the time
         in which it ran; it knows that to one tick for each time that it stood still."""
         heard = self._cluster.network.heard.get((node.id, node.life, broker_id))
@@ -122,7 +128,7 @@ class Invariants:
 
     # -- quorum and images -----------------------------------------------------------------------------------------
 
-    def _check_quorum(self, node: SimulatedNode) -> None:
+    def _check_quorum(self, node: NodeParts) -> None:
         leader = node.quorum.leader_and_epoch
         if leader.leader_id is not None:
             known = self._quorum_leaders.setdefault(leader.epoch, leader.leader_id)
@@ -135,7 +141,7 @@ class Invariants:
             raise LawBroken("metadata high watermark never falls (R4)", f"node {node.id}: {before} to {now}")
         self._quorum_high_watermarks[key] = now
 
-    def _check_image(self, node: SimulatedNode, image: MetadataImage) -> None:
+    def _check_image(self, node: NodeParts, image: MetadataImage) -> None:
         self._images[node.id] = image
         known = self._image_hashes.setdefault(image.offset, image.content_hash())
         if known != image.content_hash():
@@ -251,7 +257,7 @@ class Invariants:
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
-    def _check_partition(self, node: SimulatedNode, partition: Partition) -> None:
+    def _check_partition(self, node: NodeParts, partition: Partition) -> None:
         log = partition.log
         topic = partition.topic_partition.topic
         if topic in (COMPACTED_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC):
@@ -281,7 +287,7 @@ class Invariants:
             followed.isr_size = len(partition.isr.committed)
             self._check_leader(node, partition, followed)
 
-    def _begin_to_follow(self, node: SimulatedNode, partition: Partition) -> FollowedLog:
+    def _begin_to_follow(self, node: NodeParts, partition: Partition) -> FollowedLog:
         topic, number = partition.topic_partition
         model = self.model(topic, partition.topic_id, number)
         followed = FollowedLog(model, partition.log, f"node {node.id}")
@@ -290,7 +296,7 @@ class Invariants:
         return followed
 
     def _check_high_watermark(
-        self, node: SimulatedNode, partition: Partition, followed: FollowedLog, high_watermark: int
+        self, node: NodeParts, partition: Partition, followed: FollowedLog, high_watermark: int
     ) -> None:
         model, log = followed.model, partition.log
         followed.high_watermark = high_watermark
@@ -313,7 +319,7 @@ class Invariants:
         if chain is not None and chain != model.chains.get(high_watermark, chain):
             raise LawBroken("logs are equal below the HW (P4)", f"node {node.id}, {model} at {high_watermark}")
 
-    def _check_leader(self, node: SimulatedNode, partition: Partition, followed: FollowedLog) -> None:
+    def _check_leader(self, node: NodeParts, partition: Partition, followed: FollowedLog) -> None:
         model, epoch = followed.model, partition.leader_epoch
         known = model.leaders.get(epoch)
         if known is None:
@@ -394,7 +400,7 @@ class Invariants:
                     return f"{name} failed at {failed}: {registered}"
         return None
 
-    def _has_failed(self, node: SimulatedNode, name: TopicPartition) -> bool:
+    def _has_failed(self, node: NodeParts, name: TopicPartition) -> bool:
         partition = node.replicas.partition(name)
         return partition is not None and partition.storage_error is not None
 
@@ -533,7 +539,7 @@ class Invariants:
             raise LawBroken("replicas are equal in the end (E16)", f"{client}")
         return start, dict(ids_of(b"".join(data for _, data in contents[0])))
 
-    def _read_out(self, node: SimulatedNode, name: TopicPartition) -> tuple[int, list[tuple[int, bytes]]]:
+    def _read_out(self, node: NodeParts, name: TopicPartition) -> tuple[int, list[tuple[int, bytes]]]:
         """(first offset, [(base offset, batch)]) of a replica, from the batch that holds its log start: nobody reads, and so nobody
         repairs, what lies before."""
         partition = node.replicas.partition(name)

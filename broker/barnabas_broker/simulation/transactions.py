@@ -2,8 +2,8 @@
 
 May touch:  the network, the coordinators and replica managers of nodes through it.   Must not touch: the laws of others.
 Invariants: a value is written once; a reader never sees one whose commit nobody has asked for; in the end no transaction is open and
-            the model of tests/checker/transaction_model.py explains what was read.
-Read next:  tests/checker/transaction_model.py, which judges; broker/barnabas_broker/coordinator/transaction/.
+            the model of transaction_model.py explains what was read.
+Read next:  transaction_model.py, which judges; broker/barnabas_broker/coordinator/transaction/.
 
 A copier reads the numbers from where its group stands, writes one value for each, and commits values and offsets together. Nobody
 writes the numbers: the offset is the number. So a lost or doubled commit of offsets shows as a number that is copied never or twice.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
@@ -28,18 +28,12 @@ from barnabas_broker.coordinator.transaction.config import TransactionCoordinato
 from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC
 from barnabas_broker.coordinator.transaction.state import EPOCH_PER_TRANSACTION, Producer
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
-from barnabas_log.unified_log import UnifiedLog
-from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
-from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
-from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
-from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
-from barnabas_wire.records.control import ControlRecordType, decode_control_key
-from tests.checker.transaction_model import Outcome, Transaction, TransactionHistory, Write, judge
-from tests.simulation.network import Cut, Network
-from tests.simulation.partition_model import LawBroken
-from tests.simulation.workload import (
+from barnabas_broker.simulation.network import Cut, Network
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.transaction_model import Outcome, Transaction, TransactionHistory, Write, judge
+from barnabas_broker.simulation.workload import (
     ACKS_ALL,
     CALL_TIMEOUT_S,
     PRODUCE_TIMEOUT_MS,
@@ -49,10 +43,14 @@ from tests.simulation.workload import (
     Client,
     read_out,
 )
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
-    from tests.simulation.nodes import SimulatedNode
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
+from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
+from barnabas_wire.records.control import ControlRecordType, decode_control_key
 
 TAKEN_SHARE = 0.5
 """Of the prepared ones, how many another producer tries to take the transactional id from."""
@@ -78,7 +76,7 @@ TV2 = WriteVersion(adds_partitions=True, knows_abortable=True)
 class SimulatedBrokers:
     """Other brokers, as a coordinator speaks to them. Meets Brokers."""
 
-    def __init__(self, network: Network, node: SimulatedNode) -> None:
+    def __init__(self, network: Network, node: NodeParts) -> None:
         self.serve: Callable[[Any], Awaitable[Any]]
         """Answers a request to this broker."""
         self._network = network
@@ -120,7 +118,7 @@ class Refused(Exception):
 class _Caller(ChurningClient):
     """Who asks brokers and hears their errors."""
 
-    def __init__(self, cluster: Cluster, workload: TransactionWorkload) -> None:
+    def __init__(self, cluster: Run, workload: TransactionWorkload) -> None:
         super().__init__(cluster, 0)
         self.topic = OUTPUT_TOPIC
         self._workload = workload
@@ -179,7 +177,7 @@ class _Caller(ChurningClient):
 class Copier(_Caller):
     """Copies the numbers of one input partition, in transactions."""
 
-    def __init__(self, cluster: Cluster, workload: TransactionWorkload, number: int) -> None:
+    def __init__(self, cluster: Run, workload: TransactionWorkload, number: int) -> None:
         super().__init__(cluster, workload)
         self.name = f"copier-{number}"
         self.input = TopicPartition(INPUT_TOPIC, number)
@@ -212,7 +210,7 @@ class Copier(_Caller):
         """Of transactions and groups; the first who asks has their topics made. Raises Refused."""
         key = TopicPartition(OUTPUT_TOPIC, 0)
 
-        async def find(node: SimulatedNode) -> bool:
+        async def find(node: NodeParts) -> bool:
             await node.transactions.find_coordinator(self.name)
             await node.groups.find_coordinator(GROUP)
             return True
@@ -250,7 +248,7 @@ class Copier(_Caller):
         """Where the group stands, once no transaction may change that any more (KIP-447). Asked of the newest coordinator: a deposed
         one may answer from before, as Kafka's does (E14s of tests/checker). Raises Refused."""
 
-        async def fetch(node: SimulatedNode) -> tuple[int]:
+        async def fetch(node: NodeParts) -> tuple[int]:
             if node.groups.unstable_partitions(GROUP, [self.input]):
                 raise KafkaError.of(ErrorCode.UNSTABLE_OFFSET_COMMIT, "a transaction is open")
             return (max(0, node.groups.fetch_offsets(GROUP, [self.input])[0].offset),)
@@ -298,7 +296,7 @@ class Copier(_Caller):
         loop = self._cluster.loop
         key = TopicPartition(TRANSACTION_TOPIC, 0)
 
-        async def prepare(node: SimulatedNode) -> bool:
+        async def prepare(node: NodeParts) -> bool:
             await node.transactions.prepare(self.name, producer)
             return True
 
@@ -362,7 +360,7 @@ class Copier(_Caller):
             base_sequence=sequence,
         )
 
-        async def handle(node: SimulatedNode) -> AppendOutcome:
+        async def handle(node: NodeParts) -> AppendOutcome:
             answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
 
             def respond(outcomes: list[AppendOutcome]) -> None:
@@ -391,7 +389,7 @@ class Copier(_Caller):
             offsets=(OffsetToCommit(self.input.topic, self.input.partition, Offset(offset), NO_EPOCH, ""),),
         )
 
-        async def handle(node: SimulatedNode) -> bool:
+        async def handle(node: NodeParts) -> bool:
             (code,) = await node.transactional.commit_offsets(self.name, commit, Writer(*producer), is_add=True)
             if code is not ErrorCode.NONE:
                 raise KafkaError.of(code, "the offset is not committed")
@@ -403,7 +401,7 @@ class Copier(_Caller):
 class CommittedReader(_Caller):
     """Reads one output partition, committed data alone."""
 
-    def __init__(self, cluster: Cluster, workload: TransactionWorkload, partition: int) -> None:
+    def __init__(self, cluster: Run, workload: TransactionWorkload, partition: int) -> None:
         super().__init__(cluster, workload)
         self.partition = partition
 
@@ -426,7 +424,7 @@ class CommittedReader(_Caller):
             if latest is not None and not isinstance(latest, KafkaError):
                 self._remember_latest(latest, at)
 
-    async def _fetch_committed(self, node: SimulatedNode, offset: int) -> FetchOutcome:
+    async def _fetch_committed(self, node: NodeParts, offset: int) -> FetchOutcome:
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
         epoch = self._epochs[TopicPartition(OUTPUT_TOPIC, self.partition)]
         spec = FetchPartitionSpec(
@@ -436,7 +434,7 @@ class CommittedReader(_Caller):
         (outcome,) = await answer
         return outcome
 
-    async def _list_stable(self, node: SimulatedNode) -> int:
+    async def _list_stable(self, node: NodeParts) -> int:
         key = TopicPartition(OUTPUT_TOPIC, self.partition)
         led = node.replicas.leader_partition(key, self._epochs[key])
         return list_offset(led, LATEST_TIMESTAMP, is_read_committed=True).offset
@@ -456,7 +454,7 @@ class CommittedReader(_Caller):
 class TransactionWorkload:
     """All of it, for one run."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Run) -> None:
         self.attempts: dict[int, Attempt] = {}
         """By value."""
         self.copiers = [Copier(cluster, self, number) for number in range(COPIERS)]

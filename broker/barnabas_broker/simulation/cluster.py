@@ -14,26 +14,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
+from typing import Any
 
+from barnabas_broker.simulation.compaction import CompactingClient
+from barnabas_broker.simulation.fault_list import FaultList
+from barnabas_broker.simulation.faults import Faults
+from barnabas_broker.simulation.invariants import MIN_INSYNC_REPLICAS, Invariants
+from barnabas_broker.simulation.loop import VirtualLoop
+from barnabas_broker.simulation.network import Network
+from barnabas_broker.simulation.nodes import SimulatedNode
+from barnabas_broker.simulation.operators import Operators
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Figures
+from barnabas_broker.simulation.swarm import Swarm
+from barnabas_broker.simulation.transactions import TransactionWorkload
+from barnabas_broker.simulation.workload import ChurningClient, Client, settings_of_topics
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_replication.followed import SESSIONLESS_SIZE
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from tests.simulation.compaction import CompactingClient
-from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
-from tests.simulation.faults import Faults
-from tests.simulation.invariants import MIN_INSYNC_REPLICAS, Invariants
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Network
-from tests.simulation.nodes import SimulatedNode
-from tests.simulation.operators import Operators
-from tests.simulation.partition_model import LawBroken
-from tests.simulation.swarm import Swarm
-from tests.simulation.transactions import TransactionWorkload
-from tests.simulation.workload import ChurningClient, Client, settings_of_topics
 
 TOPIC = "records"
 PARTITIONS = 2
@@ -53,59 +55,6 @@ ROT_SEED = 0x726F74
 SESSION_SEED = 0x736573
 ROT_SHARE = 0.12
 """Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
-
-
-@dataclass(slots=True)
-class Figures:
-    """What a run was worth."""
-
-    steps: int = 0
-    messages: int = 0
-    virtual_s: float = 0.0
-    crashes: int = 0
-    partitions: int = 0
-    wipes: int = 0
-    stops: int = 0
-    """Clean ones."""
-    reassignments: int = 0
-    throttles: int = 0
-    settings: int = 0
-    """Of topics, that were changed."""
-    deletions: int = 0
-    """Of records, from the beginning of a partition."""
-    voter_changes: int = 0
-    stalls: int = 0
-    """Of the whole machine."""
-    directories_broken: int = 0
-    directories_full: int = 0
-    directories_offline: int = 0
-    directories_filled: int = 0
-    """Full ones that their broker has met, and waited for room in."""
-    """Of these, how many the broker has met: then it gave up what was in them."""
-    descriptor_shortages: int = 0
-    bits_flipped: int = 0
-    """In logs of nodes that were stopped."""
-    compactions: int = 0
-    """Runs of cleaners that were swapped in, of the processes that were up in the end."""
-    transactions: int = 0
-    """That were committed."""
-    zombies_fenced: int = 0
-    prepared_transactions: int = 0
-    hashes_compared: int = 0
-    acknowledged: int = 0
-    elections: int = 0
-    trace_hash: str = ""
-
-    def add(self, other: Figures) -> None:
-        """Of another run; trace hashes are not added."""
-        for name in self.__slots__:
-            if name != "trace_hash":
-                setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    @property
-    def is_void(self) -> bool:
-        """Nothing was put to the test."""
-        return self.acknowledged == 0 or self.crashes == 0
 
 
 class Cluster:
@@ -149,11 +98,11 @@ class Cluster:
         count = nodes + self.swarm.brokers_beside
         members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
         voters = VoterSet(members[:nodes], kraft_version=1)
-        for member in members:
-            self.network.nodes[member.key.id] = SimulatedNode(
-                self, member, voters, replace(self.swarm.disks), directories=self.swarm.directories
-            )
-        self.nodes = list(self.network.nodes.values())
+        self.nodes = [
+            SimulatedNode(self, member, voters, replace(self.swarm.disks), directories=self.swarm.directories)
+            for member in members
+        ]
+        self.network.nodes.update({node.id: node for node in self.nodes})
         self.invariants = Invariants(self, outcomes_only=outcomes_only)
         self.clients = [
             Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(PARTITIONS)
@@ -330,33 +279,7 @@ class Cluster:
         if self._is_traced:
             print(line)
 
-    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict) -> None:
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, KafkaError | OSError):
             self.network.failures.append(error)
-
-
-def find(
-    seed: int, *, steps: int, without: Without, outcomes_only: bool = False, transacts: bool = False
-) -> Broken | None:
-    """One seed with its list of faults; None when it keeps all laws."""
-    faults = FaultList(without)
-    try:
-        Cluster(seed, steps=steps, fault_list=faults, outcomes_only=outcomes_only, transacts=transacts).run()
-    except Exception as error:
-        return Broken(law_of(error), faults)
-    return None
-
-
-def shrink_seed(
-    seed: int, *, steps: int, cpu_limit_s: float, outcomes_only: bool = False, transacts: bool = False
-) -> tuple[Broken, Shrunken]:
-    """The faults of a failing seed, and fewer of them that break the same law. Raises ValueError when it does not fail."""
-    first = find(seed, steps=steps, without=Without(), outcomes_only=outcomes_only, transacts=transacts)
-    if first is None:
-        raise ValueError(f"seed {seed} keeps all laws in {steps} steps")
-    return first, shrink(
-        lambda without: find(seed, steps=steps, without=without, outcomes_only=outcomes_only, transacts=transacts),
-        first,
-        cpu_limit_s=cpu_limit_s,
-    )

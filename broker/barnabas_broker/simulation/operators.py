@@ -10,8 +10,11 @@ Read next:  swarm.py for how often; invariants.py, which asks for what is owed.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.run import Assignment, Run
+from barnabas_broker.simulation.swarm import Swarm
 from barnabas_quorum.controller.reassignment import is_reassigning
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
@@ -25,12 +28,7 @@ from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_replication.deletion import HIGH_WATERMARK, deletion_offset
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
-from tests.simulation.swarm import Swarm
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
-    from tests.simulation.nodes import SimulatedNode
+from barnabas_wire.kafka.ids import Offset, Uuid
 
 CALL_TIMEOUT_S = 2.5
 CANCEL_SHARE = 0.4
@@ -45,13 +43,11 @@ SETTING = "max.message.bytes"
 SETTING_MIN = 1_000_000
 """Far above every batch of a client: what is set must arrive everywhere and change nothing else."""
 
-Assignment = tuple[BrokerId, ...]
-
 
 class Operators:
     """What they ask for in one run, and what they were promised."""
 
-    def __init__(self, cluster: Cluster, swarm: Swarm) -> None:
+    def __init__(self, cluster: Run, swarm: Swarm) -> None:
         self.owed: dict[tuple[Uuid, int], set[Assignment]] = {}
         """Replicas that a partition may have once nothing moves; not there: nothing was promised."""
         self.owed_settings: dict[Uuid, set[int]] = {}
@@ -228,17 +224,17 @@ class Operators:
             if cluster.strikes(change.kind.value, change.voter.key.id):
                 self._work.append(asyncio.ensure_future(self._change_voters(leader, change)))
 
-    async def _change_voters(self, leader: SimulatedNode, change: VoterChange) -> None:
+    async def _change_voters(self, leader: NodeParts, change: VoterChange) -> None:
         answer = await leader.quorum.change_voters(change)
         self._cluster.note(f"{change.kind.value} {answer.error.name}", leader.id, change.voter.key.id)
         self._cluster.figures.voter_changes += answer.error.value == 0
 
     # -- the controller --------------------------------------------------------------------------------------------
 
-    def _active(self) -> SimulatedNode | None:
+    def _active(self) -> NodeParts | None:
         return next((node for node in self._cluster.nodes if node.is_up and node.driver.is_active), None)
 
-    async def _ask(self, controller: SimulatedNode, request: Any) -> Any:
+    async def _ask(self, controller: NodeParts, request: Any) -> Any:
         """None when nobody knows what became of it."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):

@@ -12,22 +12,20 @@ see test_nodes.py on what a deposed leader answers.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from barnabas_broker.simulation.history import Place
+from barnabas_broker.simulation.network import Cut
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.swarm import Swarm
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
-from tests.checker.history import Place
-from tests.simulation.network import Cut
-from tests.simulation.partition_model import LawBroken
-from tests.simulation.swarm import Swarm
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
-    from tests.simulation.nodes import SimulatedNode
 
 ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 1500
@@ -67,7 +65,7 @@ class Producer:
 class Client:
     """Produces to and reads one partition. It is never crashed: it is the one who remembers."""
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int, *, producers: int) -> None:
+    def __init__(self, cluster: Run, topic: str, partition: int, *, producers: int) -> None:
         self.id = BrokerId(0)
         self.life = 0
         self.is_up = True
@@ -155,7 +153,7 @@ class Client:
         if leader is None:
             return None
 
-        async def handle(node: SimulatedNode) -> AppendOutcome:
+        async def handle(node: NodeParts) -> AppendOutcome:
             answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
 
             def respond(outcomes: list[AppendOutcome]) -> None:
@@ -209,7 +207,7 @@ class Client:
             if latest is not None:
                 self._remember_latest(latest, at)
 
-    async def _fetch(self, node: SimulatedNode, offset: int, epoch: Epoch) -> FetchOutcome:
+    async def _fetch(self, node: NodeParts, offset: int, epoch: Epoch) -> FetchOutcome:
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
         spec = FetchPartitionSpec(
             self.topic, partition=self.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
@@ -218,7 +216,7 @@ class Client:
         (outcome,) = await answer
         return outcome
 
-    async def _list_latest(self, node: SimulatedNode, epoch: Epoch) -> int:
+    async def _list_latest(self, node: NodeParts, epoch: Epoch) -> int:
         name = TopicPartition(self.topic, self.partition)
         return list_offset(node.replicas.leader_partition(name, epoch), LATEST_TIMESTAMP).offset
 
@@ -263,7 +261,7 @@ class Client:
 class ChurningClient(Client):
     """Makes a topic, produces to it, deletes it, and at once makes another of that name. In the end it is deleted."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
+    def __init__(self, cluster: Run, number: int) -> None:
         super().__init__(cluster, f"{CHURN_TOPIC}-{number}", 0, producers=0)
         self.is_kept = False
         self._first_producer = PRODUCERS_PER_CHURN * (1 + number)

@@ -16,9 +16,11 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas_broker.controller_client.client import ControllerUnreachable
+from barnabas_broker.simulation.loop import VirtualLoop
+from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
@@ -27,10 +29,6 @@ from barnabas_replication.peer import FetchAnswer, FetchedPartition
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.simulation.loop import VirtualLoop
-
-if TYPE_CHECKING:
-    from tests.simulation.nodes import SimulatedNode
 
 CALL_TIMEOUT_S = 2.0
 OF_KAFKA_LISTENER = frozenset(
@@ -73,7 +71,7 @@ class Network:
     """Every link between nodes, directed."""
 
     def __init__(self, random: Random, note: Callable[..., None]) -> None:
-        self.nodes: dict[BrokerId, SimulatedNode] = {}
+        self.nodes: dict[BrokerId, NodeParts] = {}
         self.faults = LinkFaults()
         self.cut_links: set[tuple[BrokerId, BrokerId]] = set()
         self.walls: set[tuple[int, int]] = set()
@@ -83,15 +81,13 @@ class Network:
         self.streams: list[SimulatedHeartbeats] = []
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
-        self.on_proposal: Callable[[SimulatedNode, AlterPartition], Awaitable[None] | None] = lambda leader, request: (
-            None
-        )
+        self.on_proposal: Callable[[NodeParts, AlterPartition], Awaitable[None] | None] = lambda leader, request: None
         """Told that a leader asks the controller for other ISRs; may say what holds the request up."""
-        self.on_double: Callable[[str, SimulatedNode], Awaitable[None] | None] = lambda kind, source: None
+        self.on_double: Callable[[str, NodeParts], Awaitable[None] | None] = lambda kind, source: None
         """Told that a message is copied on its way; may say what holds the copy up."""
-        self.on_quorum_reply: Callable[[SimulatedNode, Any], None] = lambda node, reply: None
+        self.on_quorum_reply: Callable[[NodeParts, Any], None] = lambda node, reply: None
         """Told what a replica of the quorum is about to say, and to whom."""
-        self._last_fetches: dict[tuple[BrokerId, BrokerId], Callable[[SimulatedNode], Awaitable[Any]]] = {}
+        self._last_fetches: dict[tuple[BrokerId, BrokerId], Callable[[NodeParts], Awaitable[Any]]] = {}
         """By source and target, what is done where the last one arrives."""
         self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True
         """Asked before a message is lost, late or doubled; False when that fault is left out."""
@@ -102,7 +98,7 @@ class Network:
         self._random = random
         self._note = note
 
-    def note_heard(self, controller: SimulatedNode, broker_id: BrokerId) -> None:
+    def note_heard(self, controller: NodeParts, broker_id: BrokerId) -> None:
         """The controller hears the broker, or that its stream ended."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "the simulation runs on it alone"
@@ -164,9 +160,9 @@ class Network:
     async def exchange(
         self,
         kind: str,
-        source: SimulatedNode,
+        source: NodeParts,
         target: BrokerId,
-        handle: Callable[[SimulatedNode], Awaitable[Any]],
+        handle: Callable[[NodeParts], Awaitable[Any]],
         *,
         held: Awaitable[None] | None = None,
     ) -> Any:
@@ -202,7 +198,7 @@ class Network:
         kind: str,
         source: BrokerId,
         target: BrokerId,
-        handle: Callable[[SimulatedNode], Awaitable[Any]],
+        handle: Callable[[NodeParts], Awaitable[Any]],
         held: Awaitable[None] | None,
     ) -> tuple[int, Any]:
         if held is not None:
@@ -219,7 +215,7 @@ class Network:
 class SimulatedTransport:
     """The quorum's Transport of one life of one node."""
 
-    def __init__(self, network: Network, node: SimulatedNode) -> None:
+    def __init__(self, network: Network, node: NodeParts) -> None:
         self._network = network
         self._node = node
 
@@ -228,7 +224,7 @@ class SimulatedTransport:
         correlation = request.correlation
         kind = type(request).__name__
 
-        async def handle(node: SimulatedNode) -> Any:
+        async def handle(node: NodeParts) -> Any:
             reply = await node.quorum.handle(copy.copy(request))
             self._network.on_quorum_reply(node, reply)
             return reply
@@ -249,7 +245,7 @@ class SimulatedTransport:
     async def describe(self, voter: Voter, *, timeout_s: float) -> Any:
         """See barnabas_quorum.driver.grpc_transport.Transport."""
 
-        async def ask(node: SimulatedNode) -> Any:
+        async def ask(node: NodeParts) -> Any:
             return node.quorum.identity
 
         return await self._ask("DescribeReplica", voter, ask, timeout_s)
@@ -259,7 +255,7 @@ class SimulatedTransport:
         return await self._ask("ChangeVoters", leader, lambda node: node.quorum.change_voters(change), timeout_s)
 
     async def _ask(
-        self, kind: str, voter: Voter, handle: Callable[[SimulatedNode], Awaitable[Any]], timeout_s: float
+        self, kind: str, voter: Voter, handle: Callable[[NodeParts], Awaitable[Any]], timeout_s: float
     ) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
@@ -267,7 +263,7 @@ class SimulatedTransport:
         except (Cut, TimeoutError) as error:
             raise PeerUnreachable(str(error)) from None
 
-    async def _exchange(self, kind: str, voter: Voter, handle: Callable[[SimulatedNode], Awaitable[Any]]) -> Any:
+    async def _exchange(self, kind: str, voter: Voter, handle: Callable[[NodeParts], Awaitable[Any]]) -> Any:
         return await self._network.exchange(kind, self._node, voter.key.id, handle)
 
     async def close(self) -> None:
@@ -277,7 +273,7 @@ class SimulatedTransport:
 class SimulatedControllerTransport:
     """A broker's way to the controllers."""
 
-    def __init__(self, network: Network, node: SimulatedNode) -> None:
+    def __init__(self, network: Network, node: NodeParts) -> None:
         self._network = network
         self._node = node
 
@@ -286,7 +282,7 @@ class SimulatedControllerTransport:
     ) -> Any:
         """See barnabas_broker.controller_client.client.ControllerTransport."""
 
-        async def handle(node: SimulatedNode) -> Any:
+        async def handle(node: NodeParts) -> Any:
             try:
                 return await node.driver.handle(request, principal=principal, client_host=client_host)
             except KafkaError as error:
@@ -314,7 +310,7 @@ class SimulatedControllerTransport:
 class SimulatedHeartbeats:
     """One heartbeat stream, both its ends. It breaks for good when a message is lost, as TCP would after its retries."""
 
-    def __init__(self, network: Network, node: SimulatedNode, controller_id: BrokerId) -> None:
+    def __init__(self, network: Network, node: NodeParts, controller_id: BrokerId) -> None:
         self._network = network
         self._node = node
         self._life = node.life
@@ -397,7 +393,7 @@ class SimulatedHeartbeats:
             self._network.note_heard(self._network.nodes[self._controller_id], connection.broker_id)
             connection.close()
 
-    def is_of(self, node: SimulatedNode) -> bool:
+    def is_of(self, node: NodeParts) -> bool:
         """Whether this life of a node holds one end."""
         return node.id in (self._node.id, self._controller_id)
 
@@ -405,7 +401,7 @@ class SimulatedHeartbeats:
 class SimulatedPeer:
     """A partition leader as its follower fetches from it: in order, one call at a time."""
 
-    def __init__(self, network: Network, node: SimulatedNode, leader_id: BrokerId) -> None:
+    def __init__(self, network: Network, node: NodeParts, leader_id: BrokerId) -> None:
         self._network = network
         self._node = node
         self._leader_id = leader_id
@@ -413,7 +409,7 @@ class SimulatedPeer:
     async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
         """See barnabas_replication.peer.Peer."""
 
-        async def handle(node: SimulatedNode) -> FetchAnswer:
+        async def handle(node: NodeParts) -> FetchAnswer:
             answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
             taken = request if request.session_epoch == NO_SESSION_EPOCH else node.replicas.in_session(request)
             cancel = node.replicas.fetch(taken, partitions, lambda outcomes: _settle(answer, outcomes))
@@ -424,7 +420,8 @@ class SimulatedPeer:
 
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await self._network.exchange("Fetch", self._node, self._leader_id, handle)
+                answer: FetchAnswer = await self._network.exchange("Fetch", self._node, self._leader_id, handle)
+                return answer
         except Cut as error:
             raise ConnectionError(str(error)) from None
 

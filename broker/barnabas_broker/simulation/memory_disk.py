@@ -1,4 +1,9 @@
-"""A disk in memory that a test can hold up, break and crash: what is not flushed may be lost, torn or half old."""
+"""A disk in memory that can be held up, broken and crashed: what is not flushed may be lost, torn or half old.
+
+May touch:  the running loop.         Must not touch: real files, clocks.
+Invariants: a flush makes durable what it was asked for; a crash keeps what was durable, and any part of the rest.
+Read next:  disk.py, on which flushes take virtual time; barnabas_log/disk.py, the interface.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +41,16 @@ class MemoryFile:
 
     @property
     def size_bytes(self) -> int:
+        """See File.size_bytes."""
         return len(self._inode.content) if self._inode else 0
 
     @size_bytes.setter
     def size_bytes(self, value: int) -> None:
+        """See File.size_bytes."""
         raise AssertionError("set by appending")
 
     def append(self, parts: Sequence[Buffer]) -> int:
+        """See File.append."""
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be written"
         self._need_descriptor()
         self._disk.may_fail("append", self.path)
@@ -52,12 +60,14 @@ class MemoryFile:
         return len(data)
 
     def read(self, position: int, size: int) -> bytes:
+        """See File.read."""
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be read"
         self._need_descriptor()
         self._disk.may_fail("read", self.path)
         return bytes(self._inode.content[position : position + size])
 
     def read_aside(self, position: int, size: int) -> bytes:
+        """See File.read_aside."""
         return self.read(position, size)
 
     def overwrite(self, position: int, data: Buffer) -> None:
@@ -73,12 +83,14 @@ class MemoryFile:
         self._inode.durable = bytes(durable)
 
     def truncate(self, size_bytes: int) -> None:
+        """See File.truncate."""
         assert self._inode is not None and size_bytes <= len(self._inode.content)
         del self._inode.content[size_bytes:]
         if self._inode.rot:
             self._inode.rot = {place: bits for place, bits in self._inode.rot.items() if place < size_bytes}
 
     def sync(self) -> None:
+        """See File.sync."""
         self._disk.may_fail("sync", self.path)
         if self._inode is None:
             self._disk.make_names_durable(self.path)
@@ -86,9 +98,11 @@ class MemoryFile:
             self._inode.durable = bytes(self._inode.content)
 
     def send_descriptor(self) -> int:
+        """See File.send_descriptor."""
         raise OSError("a file in memory has no descriptor")
 
     def acquire(self) -> None:
+        """See File.acquire."""
         assert self.holders > 0
         self._need_descriptor()
         self.holders += 1
@@ -99,12 +113,15 @@ class MemoryFile:
             self._disk.need_descriptor(self.path)
 
     def release(self) -> None:
+        """See File.release."""
         assert self.holders > 0
         self.holders -= 1
 
-    def rest(self) -> None: ...
+    def rest(self) -> None:
+        """See File.rest."""
 
     def close(self) -> None:
+        """See File.close."""
         if not self.is_closed:
             self.is_closed = True
             self.release()
@@ -126,14 +143,18 @@ class MemoryDisk:
         """While it is, nothing can be opened, nor used that is not held by somebody beside its owner."""
 
     def need_descriptor(self, path: str) -> None:
+        """Raise EMFILE while the disk is short of descriptors."""
         if self.is_short_of_descriptors:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     def may_fail(self, operation: str, path: str) -> None:
+        """Raise OSError where `fail_on` says so."""
         if self.fail_on(operation, path):
             raise OSError(5, f"injected {operation} error", path)
 
     def make_names_durable(self, directory: str) -> None:
+        """What stands in a directory now stands there after a crash."""
+
         def is_inside(path: str) -> bool:
             return path.rpartition("/")[0] == directory
 
@@ -142,6 +163,7 @@ class MemoryDisk:
         self.durable_names.update({path: inode for path, inode in self.names.items() if is_inside(path)})
 
     def open(self, path: Any, *, create: bool = False) -> File:
+        """See Disk.open."""
         self.need_descriptor(str(path))
         inode = self.names.get(str(path))
         if inode is None:
@@ -151,13 +173,16 @@ class MemoryDisk:
         return MemoryFile(self, str(path), inode)
 
     def directory(self, path: Any) -> File:
+        """See Disk.directory."""
         self.need_descriptor(str(path))
         return MemoryFile(self, str(path), None)
 
     def exists(self, path: Any) -> bool:
+        """See Disk.exists."""
         return str(path) in self.names or str(path) in self.directories
 
     def list_directory(self, path: Any) -> list[str]:
+        """See Disk.list_directory."""
         self.need_descriptor(str(path))
         prefix = f"{path}/"
         return sorted(
@@ -169,12 +194,14 @@ class MemoryDisk:
         )
 
     def make_directory(self, path: Any, *, below: Any = None) -> None:
+        """See Disk.make_directory."""
         if below is not None and str(below) not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(below))
         parts = str(path).split("/")
         self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def rename(self, source: Any, target: Any) -> None:
+        """See Disk.rename."""
         self.may_fail("rename", str(source))
         if str(source) in self.names:
             self.names[str(target)] = self.names.pop(str(source))
@@ -185,26 +212,32 @@ class MemoryDisk:
         self.directories.add(str(target))
 
     def remove(self, path: Any) -> None:
+        """See Disk.remove."""
         self.names.pop(str(path), None)
 
     def remove_tree(self, path: Any) -> None:
+        """See Disk.remove_tree."""
         for name in [name for name in self.names if name.startswith(f"{path}/")]:
             del self.names[name]
         self.directories = {name for name in self.directories if name != str(path) and not name.startswith(f"{path}/")}
 
     def sync_directory(self, path: Any) -> None:
+        """See Disk.sync_directory."""
         self.need_descriptor(str(path))
         self.make_names_durable(str(path))
 
-    def lock_directory(self, path: Any) -> None: ...
+    def lock_directory(self, path: Any) -> None:
+        """See Disk.lock_directory."""
 
     def read_file(self, path: Any) -> bytes:
+        """See Disk.read_file."""
         self.need_descriptor(str(path))
         if str(path) not in self.names:
             raise FileNotFoundError(path)
         return bytes(self.names[str(path)].content)
 
     def write_file_atomically(self, path: Any, data: bytes) -> None:
+        """See Disk.write_file_atomically."""
         self.need_descriptor(str(path))
         self.may_fail("write", str(path))
         if str(path).rpartition("/")[0] not in self.directories:
@@ -215,12 +248,15 @@ class MemoryDisk:
         self.names[str(path)] = self.durable_names[str(path)] = inode
 
     def flush(self, files: Sequence[File]) -> Awaitable[None]:
+        """See Disk.flush."""
         for file in files:
             file.acquire()
         self.flushes.append([file.path for file in files])
         return self._answer(files)
 
     def begin_flush(self, files: Sequence[File], on_done: Callable[[OSError | None], None]) -> None:
+        """See Disk.begin_flush."""
+
         async def tell_later(flushing: Awaitable[None]) -> None:
             error = None
             try:
@@ -244,24 +280,31 @@ class MemoryDisk:
                 file.release()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """See Disk.run."""
         await asyncio.sleep(0)
         return function(*args)
 
     def free_bytes(self, path: Any) -> int:
+        """See Disk.free_bytes."""
         return 1 << 40
 
     def ensure_descriptors(self, count: int, path: Any) -> None:
+        """See Disk.ensure_descriptors."""
         self.need_descriptor(str(path))
 
     def total_bytes(self, path: Any) -> int:
+        """See Disk.total_bytes."""
         return 1 << 41
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """See Disk.close."""
 
     def hold_flushes(self) -> None:
+        """No flush is answered until `let_go`."""
         self.gate.clear()
 
     def let_go(self) -> None:
+        """Answer the flushes that are held up, and all that come."""
         self.gate.set()
 
     def crash(self, random: Random) -> MemoryDisk:

@@ -10,22 +10,20 @@ one to live by: it names brokers, a controller, and every topic that was there b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas_broker.api import registry
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas_wire.kafka.schema import decode_response
-from tests.simulation.partition_model import LawBroken
-
-if TYPE_CHECKING:
-    from tests.simulation.nodes import SimulatedNode
 
 VERSION = 12
 LAW = "who serves names brokers, a controller and every topic (E19)"
@@ -38,7 +36,7 @@ class BootstrapClients:
         self._asked: dict[BrokerId, MetadataImage] = {}
         self.answers = 0
 
-    def ask(self, node: SimulatedNode) -> None:
+    def ask(self, node: NodeParts) -> None:
         """Ask this node, if it serves and would not answer as it did. Raises LawBroken."""
         if not node.is_serving or self._asked.get(node.id) is node.cache.image:
             return
@@ -55,7 +53,7 @@ class BootstrapClients:
             raise LawBroken(LAW, f"{who} does not name {sorted(node.topics_before - named)}")
 
 
-def metadata_answer(node: SimulatedNode) -> MetadataResponse:
+def metadata_answer(node: NodeParts) -> MetadataResponse:
     """What the node's Metadata handler answers to a client that asks for all topics."""
     registry.load_handlers()
     unused: Any = None

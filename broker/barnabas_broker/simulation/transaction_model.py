@@ -2,7 +2,8 @@
 
 May touch:  its arguments.            Must not touch: clocks, randomness, the code under test.
 Invariants: the model never breaks a law of version 2; a history that breaks one is one that no order of these steps explains.
-Read next:  transaction_examples.py, the model at work; test_transaction_model.py, bad histories, and the real rules beside it.
+Read next:  tests/checker/transaction_examples.py, the model at work; test_transaction_model.py, bad histories, and the real rules
+            beside it.
 
 This is the executable specification: the simulator, the checker of real histories and the page of the documentation
 (docs/generated/transactions.md) are made from it. PROMISES says in words what the laws of `judge` demand of a history and the model

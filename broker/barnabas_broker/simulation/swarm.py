@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.disk import DiskFaults
-from tests.simulation.network import LinkFaults
+from barnabas_broker.simulation.disk import DiskFaults
+from barnabas_broker.simulation.network import LinkFaults
 
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas_broker.api import registry
 from barnabas_broker.api.config import ApiConfig
@@ -41,6 +41,12 @@ from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
+from barnabas_broker.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
+from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
+from barnabas_broker.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
+from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.transactions import CONFIG, SimulatedBrokers
 from barnabas_log.config import FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.errors import StorageFailed
@@ -60,14 +66,6 @@ from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
-from tests.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
-from tests.simulation.disk import DiskFaults, SimulatedDisk
-from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
-from tests.simulation.partition_model import LawBroken
-from tests.simulation.transactions import CONFIG, SimulatedBrokers
-
-if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
 CONTROLLER = ControllerConfig(
@@ -104,6 +102,7 @@ class WatchedDriver(ControllerDriver):
     on_fence: Callable[[BrokerId], None]
 
     def fence(self, broker_id: BrokerId, reason: str) -> None:
+        """See ControllerDriver.fence."""
         self.on_fence(broker_id)
         super().fence(broker_id, reason)
 
@@ -124,7 +123,7 @@ class SimulatedNode:
     """A combined node, or a broker that may come to vote, through all its lives."""
 
     def __init__(
-        self, cluster: Cluster, member: Voter, voters: VoterSet, disk_faults: DiskFaults, *, directories: int
+        self, cluster: Run, member: Voter, voters: VoterSet, disk_faults: DiskFaults, *, directories: int
     ) -> None:
         self.member = member
         self.id = member.key.id
