@@ -84,8 +84,17 @@ OVERVIEW = Dashboard(
                     "Produce",
                     "From the whole request to its answer; with acks=all the followers' time is in it.",
                     "s",
-                    (quantile(0.5, "barnabas_request_seconds", "api", '{api="Produce"}'), "p50"),
-                    (quantile(0.99, "barnabas_request_seconds", "api", '{api="Produce"}'), "p99"),
+                    (quantile(0.5, "barnabas_request_seconds", "api", '{api="Produce", phase="total"}'), "p50"),
+                    (quantile(0.99, "barnabas_request_seconds", "api", '{api="Produce", phase="total"}'), "p99"),
+                ),
+                graph(
+                    "Phases of Produce",
+                    "p99 of each: waiting for its handler, in it, for followers, behind answers, sent. Of one in 128.",
+                    "s",
+                    (
+                        quantile(0.99, "barnabas_request_seconds", "phase", '{api="Produce", phase!="total"}'),
+                        "{{phase}}",
+                    ),
                 ),
                 graph(
                     "Event loops",

@@ -52,8 +52,8 @@ class SlotConnection(Protocol):
         """Name of the listener that accepted the connection."""
         ...
 
-    def mute(self, throttle_ms: int) -> None:
-        """Read no further request for so long."""
+    def mute(self, throttle_ms: int, api_key: int) -> None:
+        """Read no further request for so long, because of one of this API."""
         ...
 
     def slot_filled(self, size_bytes: int) -> None:
@@ -83,6 +83,9 @@ class ResponseSlot:
         "started",
         "version",
     )
+    parts: Sequence[Part]
+    """Of the answer; like its size not there before `is_done`."""
+    size_bytes: int
 
     def __init__(
         self, connection: SlotConnection, api_key: int, version: int, correlation_id: int, started: float
@@ -92,8 +95,6 @@ class ResponseSlot:
         self.version = version
         self.correlation_id = correlation_id
         self.is_done = False
-        self.parts: Sequence[Part] = ()
-        self.size_bytes = 0
         self.cancel: Callable[[], object] | None = None
         """Called when the connection is lost before the answer; set by a handler that parks."""
         self.started = started

@@ -41,7 +41,16 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
         "Requests by API and version.",
         [
             ({"api": api_name(kind >> 16), "version": str(kind & 0xFFFF)}, count)
-            for kind, count in list(stats.requests.items())
+            for kind, count in stats.request_counts()
+        ],
+    )
+    answered = list(stats.request_time_s.items())
+    yield counter(
+        "request_bytes",
+        "Bytes of requests (in) and of their answers (out) by API, sizes included; an acks=0 produce has no answer.",
+        [
+            *(({"api": api_name(key), "direction": "in"}, taken) for key, taken in stats.request_bytes().items()),
+            *(({"api": api_name(key), "direction": "out"}, times.answer_bytes) for key, times in answered),
         ],
     )
     yield counter(
@@ -51,8 +60,11 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield histogram(
         "request_seconds",
-        "From the whole request to its answer.",
-        [({"api": api_name(key), "phase": "total"}, times) for key, times in list(stats.request_time_s.items())],
+        "From the whole request to its answer (total), and its phases: of one request in 128 of each kind, and of each that is throttled.",
+        [
+            *(({"api": api_name(key), "phase": "total"}, times) for key, times in answered),
+            *(({"api": api_name(key), "phase": phase}, times) for (key, phase), times in list(stats.phase_s.items())),
+        ],
     )
     yield counter(
         "network_bytes",

@@ -126,7 +126,7 @@ class Charge:
             throttle_ms = max(throttle_ms, limits.time.throttle_ms(now_ms))
         if throttle_ms <= 0:
             return parts
-        connection.mute(throttle_ms)
+        connection.mute(throttle_ms, slot.api_key)
         return with_throttle(slot.api_key, slot.version, parts, throttle_ms)
 
 

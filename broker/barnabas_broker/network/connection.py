@@ -27,6 +27,7 @@ from typing import Protocol
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
+from barnabas_broker.network.phases import PHASES
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import ANSWER_BYTES
@@ -266,7 +267,8 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         slots = self._slots
         listener = self._listener
         in_flight_max = listener.in_flight_max
-        queued_bytes_max = self._queued_bytes_max
+        # The property's call would cost every read what the phases of requests cost (phases.py).
+        queued_bytes_max = self._queued_bytes_max if listener.memory.is_pressed else listener.queued_bytes_max
         gate = self._gate
         reader = self._reader
         now = perf_counter()
@@ -373,7 +375,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         """Hand the finished head of the queue to the gate. A flat loop: it runs once per request of any kind."""
         slots = self._slots
         parts: list[Part] = []
-        queued_bytes = 0
+        queued_bytes = before = 0
         api_key, started, alike = -1, 0.0, 0
         stats = self._listener.stats
         times = stats.request_time_s
@@ -385,17 +387,37 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 log.note(self, slot, now)
             if slot.started != started or slot.api_key != api_key:
                 if alike:
-                    (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)
+                    (times.get(api_key) or stats.time_of(api_key)).note(now - started, alike, queued_bytes - before)
+                    before = queued_bytes
                 api_key, started, alike = slot.api_key, slot.started, 0
             alike += 1
             parts += slot.parts
             queued_bytes += slot.size_bytes
         if alike:
-            (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)
+            (times.get(api_key) or stats.time_of(api_key)).note(now - started, alike, queued_bytes - before)
         self.last_active = now
         self._answered_bytes -= queued_bytes
         self._gate.send(parts, queued_bytes)
+        if self.measured:
+            self._note_measured(now)
+
+    def _note_measured(self, moved: float) -> None:
+        """Note when answers that are measured left their queue, and count those that the socket has taken."""
+        is_sent = not self._gate.queued_bytes
+        waiting = []
+        for slot in self.measured:
+            if slot in self._slots:
+                waiting.append(slot)
+                continue
+            slot.moved = slot.moved or moved
+            if is_sent:
+                self._listener.stats.note_phases(slot.api_key, zip(PHASES, slot.phases(perf_counter()), strict=True))
+            else:
+                waiting.append(slot)
+        self.measured = waiting
 
     def _gate_progress(self) -> None:
         self.last_active = perf_counter()
+        if self.measured:
+            self._note_measured(self.last_active)
         self._go_on()

@@ -28,6 +28,7 @@ from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.handshakes import HandshakeRate, TlsHandshake
 from barnabas_broker.network.output import accept_unpaced
+from barnabas_broker.network.phases import measuring
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import RELIEF_S, RequestMemory
@@ -315,6 +316,7 @@ class KafkaListener:
         self.stats = server.stats
         self.request_log = server.request_log
         self.apis = by_kind()
+        self.measured_apis = {kind: measuring(api) for kind, api in self.apis.items() if api.is_direct}
         self.buffers = server.buffers
         self.memory = server.memory
         self.quotas = server.quotas

@@ -32,8 +32,9 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ChargedSlot, QuotaCharge, ResponseSlot
 from barnabas_broker.network.client_quotas import ClientQuotas, ConnectionQuota
 from barnabas_broker.network.framing import FRAME_BYTES_MIN, OversizedFrame
+from barnabas_broker.network.phases import MEASURED_MASK, THROTTLE, MeasuredSlot
 from barnabas_broker.network.request_memory import RequestMemory
-from barnabas_broker.network.stats import NetworkStats
+from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
@@ -59,6 +60,8 @@ class RequestListener(Protocol):
     stats: NetworkStats
     apis: dict[int, registry.Api]
     """Every version served, by api key << 16 | version."""
+    measured_apis: dict[int, registry.Api]
+    """Those of them with a direct handler, for requests whose phases are measured."""
     quotas: ClientQuotas
     memory: RequestMemory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -104,6 +107,7 @@ class ClientRequests:
         "guard",
         "is_of_broker",
         "is_on_probation",
+        "measured",
         "principal",
         "quota",
     )
@@ -140,6 +144,8 @@ class ClientRequests:
         self.charge: QuotaCharge | None = None
         """Of the request that is being taken up."""
         self._slot_type: type[ResponseSlot] = ResponseSlot
+        self.measured: list[MeasuredSlot] = []
+        """Answers whose phases are measured, given but not yet sent."""
 
     def close(self, reason: str) -> None:
         """Close the connection at once, count why."""
@@ -178,10 +184,11 @@ class ClientRequests:
         if charge is not None and not self.is_of_broker and not self._is_closed:
             throttle_ms = quota.note_time(charge, perf_counter() - began)
             if throttle_ms:
-                self.mute(throttle_ms)
+                self.mute(throttle_ms, _unpack_header(frame, 0)[0] >> 16)
 
-    def mute(self, throttle_ms: int) -> None:
-        """Take up no further request for so long (KIP-219)."""
+    def mute(self, throttle_ms: int, api_key: int) -> None:
+        """Take up no further request for so long (KIP-219), because of one of this API, which is served."""
+        self._listener.stats.note_phases(api_key, [(THROTTLE, throttle_ms / 1000)])
         self._throttles += 1
         self._is_exclusive = True
         self._listener.loop.call_later(throttle_ms / 1000, self._unmute)
@@ -205,21 +212,27 @@ class ClientRequests:
         if api is None:
             self._refuse_version(slot)
             return
-        if len(frame) > api.request_bytes_max:
-            self._close_greedy(kind, str(OversizedFrame(kind, len(frame), api.request_bytes_max)))
+        size = len(frame)
+        if size > api.request_bytes_max:
+            self._close_greedy(kind, str(OversizedFrame(kind, size, api.request_bytes_max)))
             return
         if self.is_on_probation and not self._is_of_broker(api, version, frame):
             self.close(listener.probation_reason)
             return
-        if self._is_guarded and not self._is_let_in(api, len(frame)):
+        if self._is_guarded and not self._is_let_in(api, size):
             self.close(UNAUTHENTICATED)
             return
-        listener.stats.requests[kind] += 1
+        requests = listener.stats.requests
+        before = requests[kind]
+        requests[kind] = before + (size << COUNT_BITS) + 1
+        if not before & MEASURED_MASK:
+            slot = MeasuredSlot(self, kind >> 16, version, correlation_id, now)
+            api = listener.measured_apis.get(kind, api)
         try:
             position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
             if version >= api.flexible_from:
                 # Nearly always there is not one tagged field in a request header: a single zero byte.
-                if position < len(frame) and frame[position] == 0:
+                if position < size and frame[position] == 0:
                     position += 1
                 else:
                     position = registry.skip_tagged_fields(frame, position)
@@ -251,7 +264,7 @@ class ClientRequests:
             self._bug(slot, error)
         else:
             self._slots.append(slot)
-            self._run_handler(slot, api, context, request, len(frame))
+            self._run_handler(slot, api, context, request, size)
 
     def _run_handler(
         self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any, request_bytes: int
@@ -263,6 +276,8 @@ class ClientRequests:
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
                 self._is_exclusive = self._is_waiting = True
+                if type(slot) is MeasuredSlot:
+                    slot.handled = perf_counter()
                 task = self._listener.spawn(self._answer_later(slot, api, request, response, request_bytes))
                 if api.ends_with_client:
                     slot.cancel = task.cancel

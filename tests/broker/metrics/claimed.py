@@ -1,9 +1,7 @@
 """Every metric of operations.md 3.3 that a node claims to tell: name, type, labels. One list for the page of stand-ins and of a
 live cluster.
 
-Left out of 3.3: what does not exist yet (transaction_seconds); what would cost on the path
-of every request (request_bytes_total, phases of request_seconds but total); the label `listener`, since all listeners of a node
-share their counters.
+Left out of 3.3: what does not exist yet (transaction_seconds); the label `listener`, since all listeners of a node share their counters.
 node_info says node_id: the scrape configuration gives every series a label `node`, and Prometheus would rename ours.
 """
 
@@ -90,6 +88,7 @@ CLAIMED = {
         replica_fetch_lag_records                gauge topic partition
         replica_fetch_seconds                    histogram
         replication_bytes_total                  counter direction
+        request_bytes_total                      counter api direction
         request_seconds                          histogram api phase
         requests_total                           counter api version
         request_errors_total                     counter api error

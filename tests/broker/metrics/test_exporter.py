@@ -33,7 +33,7 @@ from barnabas_broker.metrics.families import copied
 from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
 from barnabas_broker.metrics.listeners import api_name
 from barnabas_broker.metrics.sources import NodeSources
-from barnabas_broker.network.stats import NetworkStats
+from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
 from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
@@ -174,10 +174,14 @@ def test_the_newest_snapshot_is_reported_and_without_one_the_age_is_the_process_
 
 def test_requests_are_named_as_the_protocol_names_them() -> None:
     network = NetworkStats(connections=4)
-    network.requests[ApiKey.INIT_PRODUCER_ID << 16 | 4] = 9
+    network.requests[ApiKey.INIT_PRODUCER_ID << 16 | 4] = 9 + (100 << COUNT_BITS)
     network.errors[ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS] = 2
-    network.time_of(ApiKey.FETCH).observe(0.3)
+    network.time_of(ApiKey.FETCH).note(0.3, 1, 5000)
+    network.note_phases(ApiKey.FETCH, [("remote", 0.25)])
     samples = scrape(make_sources(network=network))
+    assert value(samples, "request_bytes_total", api="InitProducerId", direction="in") == 100 + 9 * 4
+    assert value(samples, "request_bytes_total", api="Fetch", direction="out") == 5000
+    assert value(samples, "request_seconds_sum", api="Fetch", phase="remote") == 0.25
     assert value(samples, "connections") == 4
     assert value(samples, "requests_total", api="InitProducerId", version="4") == 9
     assert value(samples, "request_errors_total", api="Produce", error="NOT_ENOUGH_REPLICAS") == 2
