@@ -26,7 +26,7 @@ PACKAGES = (
 INSTALL_TIMEOUT_S = 600
 CLUSTER_TIMEOUT_S = 180
 IMPORTS = """
-OF_EXTRAS = (".compiled", ".compiled_keys", ".console.application")
+OF_EXTRAS = (".compiled", ".compiled_keys", ".console.application", ".tracing.produce")
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("error")
 for name in sys.argv[1:]:
@@ -48,6 +48,30 @@ barnabas generate prometheus > scrape.yml
 barnabas debug bundle -f bundle.zip > /dev/null
 """
 
+TRACED = """
+from concurrent import futures
+import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from barnabas_broker.tracing.config import TracingConfig
+from barnabas_broker.tracing.export import open_traces
+came = []
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    def Export(self, request, context):
+        came.extend(span.name for of in request.resource_spans for scope in of.scope_spans for span in scope.spans)
+        return trace_service_pb2.ExportTraceServiceResponse()
+server = grpc.server(futures.ThreadPoolExecutor(1))
+trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Collector(), server)
+address = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+server.start()
+traces = open_traces(TracingConfig(otlp_endpoint=address, sample_ratio=1.0), node_id=1, cluster_id="c", draw=lambda: 0.0)
+span = traces.produce._tracer.start_span("produce")
+span.set_attributes({"barnabas.topics": ("orders",), "barnabas.partitions": (0,)})
+span.end()
+traces.close()
+server.stop(0)
+print(came)
+"""
+
 pytestmark = [pytest.mark.package, pytest.mark.timeout(1200)]
 
 
@@ -61,10 +85,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def floors() -> list[str]:
-    """Each run-time dependency at the lowest version that pyproject.toml allows."""
+def floors(extra: str = "") -> list[str]:
+    """Each run-time dependency, or those of an extra, at the lowest version that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = [re.fullmatch(r"([\w-]+)>=([\d.]+)(,<\d+)?", line) for line in project["dependencies"]]
+    lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    found = [re.fullmatch(r"([\w-]+)>=([\d.]+)(,<\d+)?", line) for line in lines]
     return [f"{match[1]}=={match[2]}" for match in found if match is not None]
 
 
@@ -117,3 +142,6 @@ def test_the_wheel_runs_a_cluster_in_an_empty_environment(wheel: Path, tmp_path:
     assert '"hi"' in said
     assert (tmp_path / "scrape.yml").read_text().count("targets") == 3
     assert (tmp_path / "bundle.zip").stat().st_size > 10_000
+    extra = floors("otel") if versions == "lowest" else []
+    run("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", f"{wheel}[otel]", *wanted, *extra)
+    assert run("python", "-c", TRACED).strip() == "['produce']"

@@ -214,6 +214,7 @@ async def running_server(
     listener: str = LISTENER,
     security: ListenerSecurity | None = None,
     quota_config: QuotaConfig | None = None,
+    wrap: Callable[[registry.Api], registry.Api] | None = None,
 ) -> AsyncIterator[KafkaServer]:
     """A server that accepts; it is stopped at the end, and an error it ended with is raised."""
     server = KafkaServer(
@@ -221,6 +222,7 @@ async def running_server(
         config=config or NetworkConfig(),
         services=services,
         quota_config=quota_config,
+        wrap=wrap,
     )
     await server.start()
     task = asyncio.create_task(server.run())

@@ -41,6 +41,7 @@ from barnabas_broker.security.listener_security import (
     load_listeners,
 )
 from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
+from barnabas_broker.tracing.config import TracingConfig
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
@@ -258,6 +259,7 @@ class NodeConfig:
     authorization: AuthorizationConfig
     audit: AuditConfig
     quota: QuotaConfig
+    tracing: TracingConfig
     log_output: LogOutputConfig
     security: SecurityConfig
     """What listeners have that say nothing else."""
@@ -295,6 +297,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     AuthorizationConfig,
     AuditConfig,
     QuotaConfig,
+    TracingConfig,
     LogOutputConfig,
     SecurityConfig,
 )
@@ -371,6 +374,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         authorization=load(AuthorizationConfig, properties),
         audit=load(AuditConfig, properties),
         quota=load(QuotaConfig, properties),
+        tracing=load(TracingConfig, properties),
         log_output=load(LogOutputConfig, properties),
         security=load(SecurityConfig, properties),
         listener_security=listener_security,

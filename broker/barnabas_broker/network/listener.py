@@ -21,7 +21,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas_broker.api.registry import REQUEST_BYTES_MAX, by_kind, load_handlers
+from barnabas_broker.api.registry import REQUEST_BYTES_MAX, Api, by_kind, load_handlers
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
@@ -87,8 +87,12 @@ class KafkaServer:
         stats: NetworkStats | None = None,
         quota_config: QuotaConfig | None = None,
         client_tls: ClientTls | None = None,
+        wrap: Callable[[Api], Api] | None = None,
     ) -> None:
-        """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates."""
+        """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates.
+
+        wrap: what stands in for each API, to watch its handler; None: nothing does.
+        """
         self.config = config
         self.services = services
         self.stats = stats if stats is not None else NetworkStats()
@@ -108,6 +112,7 @@ class KafkaServer:
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name -> (host, port) really bound; filled by start."""
         self._client_tls = client_tls
+        self.wrap = wrap
         self._addresses = tuple(addresses)
         self._address_overrides = config.address_overrides()
         self._servers: list[asyncio.Server] = []
@@ -316,6 +321,8 @@ class KafkaListener:
         self.stats = server.stats
         self.request_log = server.request_log
         self.apis = by_kind()
+        if server.wrap is not None:
+            self.apis = {kind: server.wrap(api) for kind, api in self.apis.items()}
         self.measured_apis = {kind: measuring(api) for kind, api in self.apis.items() if api.is_direct}
         self.buffers = server.buffers
         self.memory = server.memory

@@ -32,6 +32,7 @@ from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.tracing.export import Traces, open_traces
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
@@ -63,6 +64,7 @@ class DataParts:
     gate: ServiceGate
     watch: CutOffWatch
     publisher: BrokerMetadataPublisher
+    traces: Traces | None
 
     async def announce_ready(self) -> None:
         """The logs are recovered and the listeners bound: the broker may be unfenced. On the control lane."""
@@ -185,6 +187,12 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
     )
     brokers.serve = serve_own_calls(services)
+    traces = open_traces(
+        config.tracing,
+        node_id=config.server.node_id,
+        cluster_id=storage.cluster_id,
+        draw=context.new_random().random,
+    )
     server = KafkaServer(
         addresses=[
             ListenAddress(point.listener, point.host, point.port, config.listener_security[point.listener])
@@ -198,6 +206,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         services=services,
         quota_config=config.quota,
         client_tls=config.client_tls,
+        wrap=None if traces is None else traces.produce.traced,
     )
     await server.start()
 
@@ -248,6 +257,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         gate=gate,
         watch=watch,
         publisher=publisher,
+        traces=traces,
     )
 
 
