@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from barnabas_broker.api.slot import ChargedSlot, Part
+from barnabas_broker.api.slot import ChargedSlot, Part, SlotConnection
 
 if TYPE_CHECKING:
     from barnabas_broker.api.registry import Api
-    from barnabas_broker.network.requests import ClientRequests
 
 MEASURED_EVERY = 128
 """A power of two."""
@@ -37,12 +36,19 @@ PHASES = ("queue", "local", "remote", "response_queue", "send")
 THROTTLE = "throttle"
 
 
+class MeasuredClient(SlotConnection, Protocol):
+    """Whose requests are measured."""
+
+    measured: list[MeasuredSlot]
+    """Answers given but not yet sent."""
+
+
 class MeasuredSlot(ChargedSlot):
     """Of a request that is measured. Times are in s, on the clock of `started`; 0.0 until they are known."""
 
     __slots__ = ("_client", "began", "filled", "handled", "moved")
 
-    def __init__(self, client: ClientRequests, api_key: int, version: int, correlation_id: int, started: float) -> None:
+    def __init__(self, client: MeasuredClient, api_key: int, version: int, correlation_id: int, started: float) -> None:
         super().__init__(client, api_key, version, correlation_id, started)
         self._client = client
         self.began = perf_counter()
