@@ -179,6 +179,12 @@ class Invocation:
         if self._client is not None:
             self._client.close()
 
+    def knows_cluster(self) -> bool:
+        """Whether an address is given, or a context is there."""
+        from barnabas_admin.context_file import read_context
+
+        return bool(self._admin or self._brokers) or read_context() is not None
+
     def admin_addresses(self) -> str:
         """host:port,… of the admin listeners: as given, found from the brokers, or of the context. Raises WrongUsage without any."""
         if self._admin:

@@ -39,6 +39,10 @@ _VERBS_ELSEWHERE = {
         "recover a controller quorum that has lost its majority (offline)",
     ),
     "log": ("barnabas_broker.offline.log_dump", "look into log files (offline)"),
+    "sim": (
+        "barnabas_broker.simulation.command",
+        "run a whole cluster on virtual time: a leader dies, a network splits, a disk rots, two voters are lost",
+    ),
 }
 """Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
 
@@ -58,6 +62,7 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
         "config-docs": _config_docs,
         "quorum": _quorum,
         "log": _log,
+        "sim": _sim,
     }
     try:
         parser = _parser(words)
@@ -420,6 +425,12 @@ def _quorum(options: argparse.Namespace) -> int:
 
 def _log(options: argparse.Namespace) -> int:
     from barnabas_broker.offline.log_dump import run
+
+    return run(options)
+
+
+def _sim(options: argparse.Namespace) -> int:
+    from barnabas_broker.simulation.command import run
 
     return run(options)
 

@@ -22,7 +22,7 @@ from typing import Literal
 
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.faults import Faults
-from barnabas_broker.simulation.swarm import CrashMoments, Swarm
+from barnabas_broker.simulation.swarm import NEVER, Swarm
 
 Form = Literal["all", "one", "lying"]
 
@@ -35,17 +35,6 @@ BETWEEN_S = 0.4
 CUT_OFF_S = 0.8
 """Most time for which a node is cut off."""
 STEP_S = 0.01
-NEVER = CrashMoments(
-    acknowledged=0.0,
-    proposed=0.0,
-    doubled=0.0,
-    joined=0.0,
-    elected=0.0,
-    rolled=0.0,
-    made_again=0.0,
-    isolated=0.0,
-    delay_s=0.0,
-)
 
 
 class PowerCuts(Faults):

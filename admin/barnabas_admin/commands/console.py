@@ -25,6 +25,8 @@ from barnabas_wire.rpc.options import address_of
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from barnabas_wire.run_journal import Journal
+
 DEFAULT_PORT = 28080
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -42,6 +44,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Where the last day is kept for the charts; default a file of the cluster's addresses below ~/.local/state/barnabas.",
+)
+@click.option(
+    "--journal",
+    "journal_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Step through a simulated run, written by `barnabas-server sim --out FILE`; it needs no cluster.",
 )
 @click.option("--no-history", is_flag=True, help="Keep nothing, and show no charts.")
 @click.option(
@@ -63,6 +72,7 @@ def console(
     read_only: bool,
     names: tuple[str, ...],
     history_file: Path | None,
+    journal_file: Path | None,
     no_history: bool,
     has_sign_in: bool,
     certificate: str | None,
@@ -93,12 +103,15 @@ def console(
         from barnabas_admin.console.sign_in import SignIn
     except ImportError as error:
         raise AdminError(f"the console needs more: {error}", hint="pip install 'barnabas[console]'") from None
-    cluster = invocation.console_cluster()
+    journal = None if journal_file is None else _read(journal_file)
+    cluster = None
+    if journal is None or has_sign_in or invocation.knows_cluster():
+        cluster = invocation.console_cluster()
     if has_sign_in:
         invocation.console_cluster_as("", "")  # refused now, not at the first who comes
     listening = _listen(host, port)
     history = None
-    if not no_history:
+    if not no_history and cluster is not None:
         path = history_file or default_history_file(invocation.admin_addresses())
         try:
             history = History(path)
@@ -109,6 +122,7 @@ def console(
             ) from None
     application: Starlette = make_application(
         cluster,
+        journal=journal,
         history=history,
         sign_in=SignIn(invocation.console_cluster_as) if has_sign_in else None,
         is_read_only=read_only,
@@ -129,6 +143,20 @@ def console(
         ssl_keyfile=key,
     )
     uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _read(path: Path) -> Journal:
+    from barnabas_wire.run_journal import BYTES_MAX, NotAJournal, read_journal
+
+    try:
+        with path.open("rb") as file:
+            return read_journal(file.read(BYTES_MAX + 1))
+    except NotAJournal as error:
+        raise WrongUsage(
+            f"{path}: {error}", hint="barnabas-server sim --scenario NAME --out FILE makes a journal"
+        ) from None
+    except OSError as error:
+        raise AdminError(f"{path}: {error.strerror}", hint="name a file that can be read") from None
 
 
 def default_history_file(addresses: str) -> Path:

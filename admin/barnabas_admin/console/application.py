@@ -31,11 +31,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from barnabas_admin.console import pages, words, writes
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
+from barnabas_admin.console.run import step_page
 from barnabas_admin.console.sampler import Sampler
 from barnabas_admin.console.sign_in import SignIn
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.run_journal import Journal
 
 HERE = Path(__file__).parent
 TOKEN_COOKIE = "barnabas_token"
@@ -90,35 +92,35 @@ PARTS = {"tail": "tail_rows"}
 
 
 def make_application(
-    cluster: ConsoleCluster,
+    cluster: ConsoleCluster | None,
     *,
+    journal: Journal | None = None,
     history: History | None = None,
     sign_in: SignIn | None = None,
     is_read_only: bool = False,
     is_tls: bool = False,
     hosts: Collection[str] = (),
 ) -> Starlette:
-    """The console of one cluster.
+    """The console of one cluster, of a simulated run, or of both.
 
-    history: filled while the console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. is_tls: cookies
-    go back over TLS alone. hosts: names it may be asked by, beside the loopback's.
+    cluster: None shows the run alone. journal: the run that `/sim` steps through; None has no such page. history: filled while the
+    console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. is_tls: cookies go back over TLS alone. hosts:
+    names it may be asked by, beside the loopback's.
     """
-    cluster.history = history
     environment = _environment(is_read_only=is_read_only)
-    environment.globals |= {"has_sign_in": sign_in is not None}
+    environment.globals |= {
+        "has_sign_in": sign_in is not None,
+        "has_cluster": cluster is not None,
+        "has_run": journal is not None,
+    }
     routes = []
-
-    def of(request: Request) -> ConsoleCluster:
-        """The cluster as who asks may see it."""
-        return cluster if sign_in is None else request.state.session.cluster
-
-    for path, (template, read) in PAGES.items():
-        twin = "/overview.json" if path == "/" else f"{path}.json"
-        routes.append(Route(twin, _twin(of, read)))
-        routes.append(Route(path, _page(of, environment, template, read)))
-    if not is_read_only:
-        for path, (template, write) in writes.FORMS.items():
-            routes.insert(0, Route(path, _form(of, environment, template, write), methods=["GET", "POST"]))
+    if cluster is not None:
+        cluster.history = history
+        routes += _cluster_routes(cluster, environment, has_sign_in=sign_in is not None, is_read_only=is_read_only)
+    if journal is not None:
+        routes += [Route("/sim.json", _run_twin(journal)), Route("/sim", _run_page(environment, journal))]
+        if cluster is None:
+            routes.append(Route("/", _to_the_run))
     routes.append(Route("/theme", _choose_theme, methods=["POST"]))
     gate = []
     if sign_in is not None:
@@ -129,16 +131,17 @@ def make_application(
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
-        looking = (
-            None if history is None else asyncio.create_task(Sampler(cluster, history).run(), name="console-looks")
-        )
+        looking = None
+        if history is not None and cluster is not None:
+            looking = asyncio.create_task(Sampler(cluster, history).run(), name="console-looks")
         yield
         if looking is not None:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
         if sign_in is not None:
             await sign_in.close()
-        await cluster.close()
+        if cluster is not None:
+            await cluster.close()
         if history is not None:
             history.close()
 
@@ -158,6 +161,44 @@ def make_application(
         lifespan=lifespan,
     )
     return application
+
+
+def _cluster_routes(
+    cluster: ConsoleCluster, environment: Environment, *, has_sign_in: bool, is_read_only: bool
+) -> list[Route]:
+    """Of every page that asks the cluster, and of its forms."""
+    routes = []
+
+    def of(request: Request) -> ConsoleCluster:
+        """The cluster as who asks may see it."""
+        return request.state.session.cluster if has_sign_in else cluster
+
+    for path, (template, read) in PAGES.items():
+        twin = "/overview.json" if path == "/" else f"{path}.json"
+        routes.append(Route(twin, _twin(of, read)))
+        routes.append(Route(path, _page(of, environment, template, read)))
+    if not is_read_only:
+        for path, (template, write) in writes.FORMS.items():
+            routes.insert(0, Route(path, _form(of, environment, template, write), methods=["GET", "POST"]))
+    return routes
+
+
+def _run_page(environment: Environment, journal: Journal) -> Any:
+    async def endpoint(request: Request) -> Response:
+        return _render(environment, request, "sim", step_page(journal, _query(request)))
+
+    return endpoint
+
+
+def _run_twin(journal: Journal) -> Any:
+    async def endpoint(request: Request) -> Response:
+        return JSONResponse({"api_version": API_VERSION} | step_page(journal, _query(request)))
+
+    return endpoint
+
+
+async def _to_the_run(request: Request) -> Response:
+    return RedirectResponse("/sim")
 
 
 def _environment(*, is_read_only: bool) -> Environment:

@@ -60,6 +60,9 @@ ROT_SHARE = 0.12
 class Cluster:
     """One run."""
 
+    partitions = PARTITIONS
+    """Of the topic that stays."""
+
     def __init__(
         self,
         seed: int,
@@ -105,7 +108,7 @@ class Cluster:
         self.network.nodes.update({node.id: node for node in self.nodes})
         self.invariants = Invariants(self, outcomes_only=outcomes_only)
         self.clients = [
-            Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(PARTITIONS)
+            Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(self.partitions)
         ]
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
@@ -232,7 +235,7 @@ class Cluster:
         """Ask whoever is active, until it is done."""
         topic = CreatableTopic(
             name=TOPIC,
-            partition_count=PARTITIONS,
+            partition_count=self.partitions,
             replication_factor=REPLICATION_FACTOR,
             configs=settings_of_topics(self.swarm),
         )

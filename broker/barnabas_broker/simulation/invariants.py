@@ -65,6 +65,9 @@ class Invariants:
         self._newest_offset = -1
         self._living: set[Uuid] = set()
         self._bootstrap_clients = BootstrapClients()
+        self.vouched_for: set[BrokerId] = set()
+        """Of whose replicas an operator has said that they hold what is committed, though the cluster does not know: P1 asks whether it
+        is so."""
 
     def check(self) -> None:
         """Raise LawBroken for the first law that does not hold now."""
@@ -84,6 +87,13 @@ class Invariants:
             if self._checks_mechanisms:
                 for model in changed:
                     self._check_in_sync(model)
+
+    def on_recovery(self, end_offset: int) -> None:
+        """An operator begins the quorum anew from a metadata log that ends there: what the lost voters decided behind it may be decided
+        otherwise."""
+        self._image_hashes = {offset: found for offset, found in self._image_hashes.items() if offset < end_offset}
+        self._images = {node_id: image for node_id, image in self._images.items() if image.offset < end_offset}
+        self._newest_offset = min(self._newest_offset, end_offset - 1)
 
     def newest_registrations(self) -> list[PartitionRegistration]:
         """Of every partition that is not deleted as far as anybody knows."""
@@ -212,7 +222,7 @@ class Invariants:
         if not now.has_leader or now.leader == before.leader:
             return
         is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
-        if now.leader not in (before.last_known_elr if is_recovering else known):
+        if now.leader not in (*(before.last_known_elr if is_recovering else known), *self.vouched_for):
             raise LawBroken(
                 "nobody is elected who was not known to hold what is committed (C4)", f"{model}: {before} to {now}"
             )

@@ -50,6 +50,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self.steps = 0
+        self.turns = 0
         self.stood_still_s = 0.0
         """Of the time that has passed, how much did while nothing could run."""
         self.stalls = 0
@@ -83,6 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self.steps += len(self._ready)  # type: ignore[attr-defined]
+        self.turns += 1
         self._turns_at_one_time += 1
         if self._turns_at_one_time > TURNS_AT_ONE_TIME_MAX:
             raise Livelock(f"at {self._now_s:.3f} s: {self._ready}")  # type: ignore[attr-defined]

@@ -264,7 +264,9 @@ class SimulatedTransport:
             raise PeerUnreachable(str(error)) from None
 
     async def _exchange(self, kind: str, voter: Voter, handle: Callable[[NodeParts], Awaitable[Any]]) -> Any:
-        return await self._network.exchange(kind, self._node, voter.key.id, handle)
+        # By address: a bootstrap server is asked before anybody knows who it is.
+        target = BrokerId(int(voter.host.removeprefix("node-")))
+        return await self._network.exchange(kind, self._node, target, handle)
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -288,6 +290,8 @@ class SimulatedControllerTransport:
             except KafkaError as error:
                 return error
 
+        if controller_id not in self._network.nodes:
+            raise ControllerUnreachable(f"controller {controller_id} is not known yet", is_sent=False)
         kind = type(request).__name__
         held = self._network.on_proposal(self._node, request) if isinstance(request, AlterPartition) else None
         try:

@@ -14,7 +14,7 @@ What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -62,7 +62,7 @@ from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.raft.voters import Voter, VoterSet
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
@@ -158,6 +158,7 @@ class SimulatedNode:
         """That stay, and were there when this life began."""
         self._cluster = cluster
         self._voters = voters
+        self._bootstrap_servers: Sequence[tuple[str, int]] = ()
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
@@ -209,11 +210,23 @@ class SimulatedNode:
         for path in replaced:
             self.disk.wipe(path)
             self.disk.broken.pop(path, None)
-            former = self.directory_ids[path]
-            self.directory_ids[path] = Uuid(former[:8] + self.life.to_bytes(8, "big"))
-            self.replaced_by[former] = self.directory_ids[path]
+            self._renew_directory(path)
         if running is not None:
             running.cancel()
+
+    def replace_machine(self, directory_id: Uuid, *, bootstrap_servers: Sequence[tuple[str, int]]) -> None:
+        """All its disks are lost, while it is down: what comes next is another replica, which knows only whom to ask for the leader."""
+        assert not self.is_up, "it was lost before"
+        self.disk = SimulatedDisk(self.disk_faults, self._cluster.random)
+        self.member = self.member._replace(key=ReplicaKey(self.id, directory_id))
+        self._voters, self._bootstrap_servers = VoterSet.unknown(), bootstrap_servers
+        for path in list(self.directory_ids):
+            self._renew_directory(path)
+
+    def _renew_directory(self, path: str) -> None:
+        former = self.directory_ids[path]
+        self.directory_ids[path] = Uuid(former[:8] + self.life.to_bytes(8, "big"))
+        self.replaced_by[former] = self.directory_ids[path]
 
     def _end_life(self, *, is_power_cut: bool) -> None:
         self.is_up = self.is_stopping = False
@@ -292,6 +305,7 @@ class SimulatedNode:
             random=Random(random.random()),
             listener=listener,
             endpoint=(self.member.host, self.member.port),
+            bootstrap_servers=self._bootstrap_servers,
         )
         client = ControllerClient(
             SimulatedControllerTransport(self.network, self),

@@ -70,6 +70,19 @@ class CrashMoments:
     """Most time between the moment and the crash."""
 
 
+NEVER = CrashMoments(
+    acknowledged=0.0,
+    proposed=0.0,
+    doubled=0.0,
+    joined=0.0,
+    elected=0.0,
+    rolled=0.0,
+    made_again=0.0,
+    isolated=0.0,
+    delay_s=0.0,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogShape:
     """How the logs are cut and kept; small sizes make rolls and truncation across segments everyday."""

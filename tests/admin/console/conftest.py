@@ -12,6 +12,7 @@ import pytest
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.support.clusters import ForkedCluster
+from tests.support.journals import small_journal, text_of
 
 
 @pytest.fixture(scope="package")
@@ -51,6 +52,8 @@ class Console:
 
 @pytest.fixture(scope="package")
 def console(cluster: LocalCluster) -> Iterator[Console]:
-    found = Console(cluster)
+    journal = Path(cluster.directory) / "run.jsonl"
+    journal.write_bytes(text_of(small_journal()))
+    found = Console(cluster, "--journal", str(journal))
     yield found
     found.close()

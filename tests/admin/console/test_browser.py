@@ -28,8 +28,12 @@ pytestmark = [
 IS_FULL = os.environ.get("BARNABAS_ECOSYSTEM_FULL") == "1"
 OPEN = "writer-1"
 """A transactional id with an open transaction."""
-SCREENS = screens(topic="flights", group="readers", transactional_id=OPEN)
-SHORT = ("overview", "topics", "topic", "acls")
+SCREENS = {
+    **screens(topic="flights", group="readers", transactional_id=OPEN),
+    "run": "/sim?step=3",
+    "run-records": "/sim?step=2&all=1",
+}
+SHORT = ("overview", "topics", "topic", "acls", "run")
 """Screens of the short form."""
 
 
@@ -133,6 +137,19 @@ def test_from_a_new_topic_to_a_broker_that_dies_and_returns(
     finally:
         cluster.start_node(3)
     see(browser, "Everything is well")
+    assert complaints(browser) == []
+
+
+def test_a_run_is_stepped_through_by_its_links(browser: webdriver.Chrome, console: Console) -> None:
+    set_width(browser, "wide")
+    browser.get(f"{console.address}/sim")
+    see(browser, "Node 1 leads the quorum in epoch 2")
+    browser.find_element(By.PARTIAL_LINK_TEXT, "Next").click()
+    see(browser, "Node 3 is cut off")
+    assert browser.current_url == f"{console.address}/sim?step=3"
+    browser.find_element(By.PARTIAL_LINK_TEXT, "each record's way").click()
+    browser.find_element(By.PARTIAL_LINK_TEXT, "Previous").click()
+    see(browser, "Node 2 writes record 2")
     assert complaints(browser) == []
 
 

@@ -14,7 +14,19 @@ from barnabas_admin.local_cluster import LocalCluster
 from tests.admin.console.conftest import Console
 
 TOPIC = "seen"
-PAGES = ("/", "/quorum", "/brokers", "/brokers/1", "/topics", "/topics/seen", "/groups", "/events", "/explain", "/tv")
+PAGES = (
+    "/",
+    "/quorum",
+    "/brokers",
+    "/brokers/1",
+    "/topics",
+    "/topics/seen",
+    "/groups",
+    "/events",
+    "/explain",
+    "/tv",
+    "/sim",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
