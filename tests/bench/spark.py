@@ -67,10 +67,11 @@ class Shape(NamedTuple):
 
 SHAPES = [
     Shape(size, codec, partitions)
+    for codec in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
     for partitions in (6, 200)
     for size in (100, KIB)
-    for codec in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
 ]
+"""In this order, so that what is left out when the time is over are codecs."""
 EVERYWHERE = ("batch, values read", "stream, availableNow")
 UNCOMPRESSED = ("batch, count", "batch, all columns", "batch, first row", "stream, stateful")
 WRITES = ("write, at least once", "write, exactly once")
@@ -104,6 +105,7 @@ class Side:
             )
         self._root = psutil.Process(self._process.pid)
         self._unread = b""
+        self._spent: dict[tuple[int, float], tuple[bool, float]] = {}
         self.version = self._answer(START_S)["version"]
 
     def measured(self, task: Task) -> Spent:
@@ -169,24 +171,28 @@ class Side:
         return []
 
     def _cpu_s(self) -> tuple[float, float]:
-        """(JVM, Python) so far; of processes that have ended their parents know it."""
-        spent = {True: 0.0, False: 0.0}
+        """(JVM, Python) so far, of those that have ended too."""
         for one in (self._root, *self._children()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                is_java = "java" in one.name()
-                spent[is_java] += times.user + times.system
-                spent[False] += times.children_user + times.children_system
-        return spent[True], spent[False]
+            self._note(one)
+        jvm_s = sum(spent for is_java, spent in self._spent.values() if is_java)
+        return jvm_s, sum(spent for is_java, spent in self._spent.values() if not is_java)
+
+    def _note(self, one: psutil.Process) -> None:
+        """What a process has used: Spark ends workers that rest, and then nobody else knows."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            self._spent[one.pid, one.create_time()] = "java" in one.name(), times.user + times.system
 
     def _look(self, peak: list[float], is_over: threading.Event) -> None:
-        looks, tree = 0, [self._root, *self._children()]
-        while not is_over.wait(LOOK_S):
+        looks, tree, is_last = 0, [self._root, *self._children()], False
+        while not is_last:
+            is_last = is_over.wait(LOOK_S)  # one look more: a run may be shorter than a pause
             looks += 1
             if looks % TREE_AGE_LOOKS == 0:
                 tree = [self._root, *self._children()]
             found = 0
             for one in tree:
+                self._note(one)
                 with contextlib.suppress(psutil.NoSuchProcess):
                     found += one.memory_full_info().pss
             peak[0] = max(peak[0], found / MIB)
