@@ -8,7 +8,8 @@ Read next:  docs/performance.md, Console.
     python -m tests.bench.console [--topics 1000] [--partitions 3] [--groups 50] [--rounds 100] [--json FILE] [--profile FILE]
 
 Three nodes, RF 3; each group has committed for GROUP_TOPICS topics and has no member. A time is from the request to the answer's last
-byte, over one connection that stays. Memory is the console's process, now and at its highest.
+byte, over one connection that stays. CPU is that of the console and the nodes together, median: it says what a page costs where other
+work makes the times longer. Memory is the console's process, now and at its highest.
 
 Exit status 1: a page whose p99 is over 300 ms, or over 150 MiB.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.console.application import PAGES
 from barnabas_admin.console.writes import FORMS
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
-from tests.bench.machine import resident_mib, stolen_s
+from tests.bench.machine import cpu_s, resident_mib, stolen_s
 
 P99_MS_MAX = 300.0
 RESIDENT_MIB_MAX = 150.0
@@ -124,6 +126,11 @@ class ConsoleProcess:
         self._process.wait(20)
 
     @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    @property
     def resident_mib(self) -> float:
         """Memory now."""
         return resident_mib(self._process.pid)
@@ -149,16 +156,19 @@ def ask(connection: http.client.HTTPConnection, route: str) -> tuple[float, int]
     return taken_ms, len(body)
 
 
-def measure(address: str, asked: Sequence[str], rounds: int) -> Iterator[dict[str, Any]]:
-    """A row for each route, the slowest first."""
+def measure(address: str, asked: Sequence[str], rounds: int, pids: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """A row for each route, the slowest first. pids: whose CPU time a page costs."""
     connection = http.client.HTTPConnection(address, timeout=60)
     taken: dict[str, list[float]] = {route: [] for route in asked}
+    costs: dict[str, list[float]] = {route: [] for route in asked}
     sizes: dict[str, int] = {}
     for round_ in range(WARM_UP_ROUNDS + rounds):
         for route in asked:
+            before_s = cpu_s(pids)
             taken_ms, sizes[route] = ask(connection, route)
             if round_ >= WARM_UP_ROUNDS:
                 taken[route].append(taken_ms)
+                costs[route].append((cpu_s(pids) - before_s) * 1000)
     connection.close()
     rows = [
         {
@@ -166,6 +176,7 @@ def measure(address: str, asked: Sequence[str], rounds: int) -> Iterator[dict[st
             "p50_ms": round(quantile(times, 0.5), 1),
             "p99_ms": round(quantile(times, 0.99), 1),
             "max_ms": round(max(times), 1),
+            "cpu_ms": round(quantile(costs[route], 0.5), 1),
             "bytes": sizes[route],
         }
         for route, times in taken.items()
@@ -199,7 +210,8 @@ def main() -> int:
             with ConsoleProcess(cluster, directory, profile=options.profile) as console:
                 time.sleep(LOOKS_S)
                 began, stolen = time.monotonic(), stolen_s()
-                rows = list(measure(console.address, asked, options.rounds))
+                pids = [node.process.pid for node in cluster.nodes.values() if node.process is not None]
+                rows = list(measure(console.address, asked, options.rounds, [console.pid, *pids]))
                 figures = {
                     "topics": options.topics,
                     "partitions": options.topics * options.partitions,
@@ -212,16 +224,20 @@ def main() -> int:
                     "routes": rows,
                 }
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading, side in (("route", "left"), *((each, "right") for each in ("p50 ms", "p99 ms", "max ms", "bytes"))):
+    for heading, side in (
+        ("route", "left"),
+        *((each, "right") for each in ("p50 ms", "p99 ms", "max ms", "CPU ms", "bytes")),
+    ):
         table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
         late = row["p99_ms"] > P99_MS_MAX
-        times = (f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}", f"{row['max_ms']:.1f}")
+        times = [f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "max_ms", "cpu_ms")]
         table.add_row(row["route"], *times, f"{row['bytes']:,}", style="red" if late else "")
     out.print(table)
     out.print(
         f"{options.topics:,} topics, {figures['partitions']:,} partitions, {options.groups} groups, {options.rounds} rounds in "
-        f"{figures['seconds']} s; the console holds {figures['resident_mib']} MiB, at most {figures['highest_mib']}"
+        f"{figures['seconds']} s, load average {os.getloadavg()[0]:.1f}; "
+        f"the console holds {figures['resident_mib']} MiB, at most {figures['highest_mib']}"
     )
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -86,6 +86,8 @@ PAGES: dict[str, tuple[str, Read]] = {
 }
 """Path -> (template, what it asks). The path with `.json` behind it answers the dictionary; `/` has `/overview.json`."""
 
+_WITH_TWINS = {template for template, _ in PAGES.values()}
+
 
 PARTS = {"tail": "tail_rows"}
 """Pages that answer HTMX with a part of theirs; of the others the browser selects what it swaps."""
@@ -318,6 +320,7 @@ def _render(
     text = environment.get_template(f"{name}.html").render(
         found,
         screen=template,
+        has_twin=template in _WITH_TWINS,
         path=path,
         address=f"{path}?{request.url.query}" if request.url.query else path,
         twin=f"{twin}?{request.url.query}" if request.url.query else twin,
@@ -361,7 +364,7 @@ def _failed(environment: Environment) -> Any:
 def _refused(environment: Environment) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        message = "there is no such page" if error.status_code == 404 else error.detail
+        message = "There is no such page" if error.status_code == 404 else error.detail
         return _error(environment, request, {"message": message, "code": None, "hint": None}, error.status_code)
 
     return handle

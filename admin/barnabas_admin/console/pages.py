@@ -12,7 +12,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from barnabas_admin.client import AdminClient
@@ -526,33 +526,40 @@ def _configs(admin: AdminClient, kind: admin_pb2.ResourceType, name: str) -> lis
 
 
 def _log(admin: AdminClient, *, last: int, before: int | None = None) -> dict[str, Any]:
-    """The newest records of the metadata log, or those before an offset; hashes and no-ops are no events."""
-    start = -1 if before is None else max(0, before - last)
-    request = inspection_pb2.ReadLogRequest(last=last)
-    setattr(request, "from", start)
+    """The newest records of the metadata log, or those before an offset; hashes and no-ops are no events.
+
+    A cluster at rest writes a hash now and then: the newest events are looked for in ever longer pieces from the end.
+    """
     found: list[dict[str, Any]] = []
+    for reach in (last, 10 * last, 100 * last) if before is None else (last,):
+        entries = list(_entries(admin, reach, before))
+        found = [_event(entry) for entry in entries if entry.kind != "ImageHashRecord"]
+        if len(found) >= last or len(entries) < reach:
+            break
+    found = found[-last:]
+    oldest = found[0]["offset"] if found else 0
+    return {"events": found[::-1], "before": oldest if oldest > 0 else None, "now_ms": int(time.time() * 1000)}
+
+
+def _entries(admin: AdminClient, last: int, before: int | None) -> Iterator[Any]:
+    """So many of the newest entries of the log; before an offset those of as many offsets."""
+    request = inspection_pb2.ReadLogRequest(last=last)
+    setattr(request, "from", -1 if before is None else max(0, before - last))
     for page in admin.inspect_stream("ReadLog", request):
         for entry in page.entries:
             if before is not None and entry.offset >= before:
-                break
-            if entry.kind == "ImageHashRecord":
-                continue
-            fields = json.loads(entry.json)
-            found.append(
-                {
-                    "offset": entry.offset,
-                    "epoch": entry.epoch,
-                    "timestamp_ms": entry.timestamp_ms,
-                    "kind": entry.kind,
-                    "text": fields_text(fields),
-                }
-            )
-        else:
-            continue
-        break
-    found = found[: last + 1]
-    oldest = found[0]["offset"] if found else 0
-    return {"events": found[::-1], "before": oldest if oldest > 0 else None, "now_ms": int(time.time() * 1000)}
+                return
+            yield entry
+
+
+def _event(entry: Any) -> dict[str, Any]:
+    return {
+        "offset": entry.offset,
+        "epoch": entry.epoch,
+        "timestamp_ms": entry.timestamp_ms,
+        "kind": entry.kind,
+        "text": fields_text(json.loads(entry.json)),
+    }
 
 
 def _page(rows: Sequence[Any], query: Query, size: int) -> tuple[int, int, list[Any]]:

@@ -26,10 +26,15 @@ def number(value: int | None) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """A measured number: with one decimal below ten, else whole."""
+    """A measured number: with one decimal below ten where it has any, else whole."""
     if value is None:
         return UNKNOWN
-    return f"{value:.1f}" if 0 < value < 10 else number(round(value))
+    return f"{value:.1f}" if 0 < value < 10 and value != int(value) else number(round(value))
+
+
+def sentence(text: str) -> str:
+    """With a capital, where it begins with what is no name: a topic's is written as it is."""
+    return text[:1].upper() + text[1:] if text.startswith(("controller ", "broker ")) else text
 
 
 def size(value: int | None) -> str:
@@ -87,6 +92,7 @@ FILTERS = {
     "counts": counts,
     "number": number,
     "decimal": decimal,
+    "sentence": sentence,
     "size": size,
     "span": span,
     "moment": moment,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import time
 from pathlib import Path
 
 from selenium import webdriver
@@ -20,6 +21,8 @@ from selenium.webdriver.support.select import Select
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
 THEMES = ("light", "dark")
+REDRAWN_S = 0.5
+"""After a change of the window's size."""
 PICTURE_HEIGHT_MAX = 1800
 """Of a page that is longer the picture shows the beginning."""
 
@@ -40,7 +43,11 @@ def open_browser(directory: Path) -> webdriver.Chrome:
 
 def set_width(browser: webdriver.Chrome, name: str) -> None:
     """Show pages as wide and high as WIDTHS says."""
-    width, height = WIDTHS[name]
+    set_size(browser, *WIDTHS[name])
+
+
+def set_size(browser: webdriver.Chrome, width: int, height: int) -> None:
+    """The window's inner size in px."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
@@ -58,7 +65,12 @@ def save_picture(browser: webdriver.Chrome, file: Path, *, quality: int = 0) -> 
         "const e = document.documentElement; return [e.clientWidth, e.scrollHeight, window.innerHeight]"
     )
     shown = min(max(height, window), PICTURE_HEIGHT_MAX)
+    # The window as high as the picture: what stays at its side is as high as the window.
+    set_size(browser, width, shown)
+    if shown != window:
+        time.sleep(REDRAWN_S)
     how = {"format": "webp", "quality": quality} if quality else {"format": "png"}
     clip = {"x": 0, "y": 0, "width": width, "height": shown, "scale": 1}
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {**how, "captureBeyondViewport": True, "clip": clip})
     file.write_bytes(base64.b64decode(taken["data"]))
+    set_size(browser, width, window)

@@ -41,6 +41,8 @@ AIRPORTS = ("JFK", "EWR", "LGA", "FRA", "CDG", "LHR", "ORD")
 TRANSACTIONAL_ID = "payments-writer-1"
 DRAWN_S = 1.2
 """Until the charts are drawn."""
+TAILED_S = 2.5
+"""Until a tail has asked twice."""
 DOWN = ("overview", "topic", "topic-explain", "brokers", "broker-down", "big-screen")
 """Screens that are shown once more while a broker is down."""
 
@@ -150,6 +152,8 @@ def take(browser: webdriver.Chrome, console: Console, wanted: Mapping[str, str],
                 browser.get(f"{console.address}{address}")
                 if browser.find_elements("css selector", "figure.chart"):
                     time.sleep(DRAWN_S)
+                if browser.find_elements("css selector", ".tail"):
+                    time.sleep(TAILED_S)
                 file = directory / f"{name}-{width}-{theme}.{kind}"
                 save_picture(browser, file, quality=QUALITY if kind == "webp" else 0)
 

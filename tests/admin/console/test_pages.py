@@ -57,6 +57,21 @@ def test_every_page_has_a_twin_and_runs_no_foreign_script(console: Console, path
     assert twin.json()["api_version"] == "v1"
 
 
+@pytest.mark.parametrize("path", ["/topics/new", "/topics/seen/produce", "/access/users/set", "/topics/none"])
+def test_what_has_no_twin_names_none(console: Console, path: str) -> None:
+    assert ".json" not in console.client.get(path).text
+    assert 'href="/topics/seen.json"' in console.client.get("/topics/seen").text
+
+
+def test_numbers_and_sentences_are_written_for_people(console: Console) -> None:
+    console.post("/access/quotas/set", user="eve", key="producer_byte_rate", bound="5000000")
+    page = console.client.get("/access?tab=quotas").text
+    assert "5\u202f000\u202f000" in page and "e+06" not in page
+    console.post("/access/quotas/set", user="eve", key="producer_byte_rate", bound="")
+    assert '<p class="sentence">Controller ' in console.client.get("/explain").text
+    assert '<p class="sentence">seen-0 ' in console.client.get("/topics/seen?tab=explain").text
+
+
 @pytest.mark.parametrize("tab", ["partitions", "messages", "consumers", "config", "metrics", "explain"])
 def test_every_tab_of_a_topic(console: Console, tab: str) -> None:
     assert console.client.get("/topics/seen", params={"tab": tab}).status_code == 200
