@@ -129,12 +129,12 @@ def main() -> int:
         console.print("[red]interrupted[/]")
         return 128 + signal.SIGINT
     finally:
-        if is_left_up:
-            tell_how_to_reach(nodes, console_address)
-        else:
+        if not is_left_up:
             stop(nodes, keeps_files=not is_right and not is_interrupted)
         if is_right:
             say("all", f"{time.monotonic() - started:.0f} s")
+        if is_left_up:
+            tell_how_to_reach(nodes, console_address)
     return 0 if is_right else 1
 
 

@@ -23,7 +23,7 @@ WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
 THEMES = ("light", "dark")
 REDRAWN_S = 0.5
 """After a change of the window's size."""
-PICTURE_HEIGHT_MAX = 1800
+PICTURE_HEIGHT_MAX = 1400
 """Of a page that is longer the picture shows the beginning."""
 
 

@@ -5,7 +5,7 @@ Invariants: what the pictures show is a cluster that runs: topics with traffic, 
             a broker that is killed.
 Read next:  screens.py, browser.py.
 
-    python -m tests.admin.console.pictures [--seconds 150] [--png DIR]
+    python -m tests.admin.console.pictures [--seconds 150] [--png DIR] [--only NAME,NAME]
 
 It takes about five minutes, most of them so that the charts have lines. --png keeps them as PNG there, and leaves the docs alone.
 """
@@ -32,7 +32,7 @@ from tests.admin.console.screens import screens
 
 DOCS = Path(__file__).parents[3] / "docs"
 PICTURES, PAGE = DOCS / "console", DOCS / "console-pictures.md"
-QUALITY = 70
+QUALITY = 60
 TOPICS = {"flights": 6, "orders": 3, "payments": 3, "weather": 3, "audit": 1}
 PACE = {"flights": 180, "orders": 60, "weather": 15}
 """Records a second, about."""
@@ -197,15 +197,24 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=int, default=150, help="of traffic before the first picture")
     parser.add_argument("--png", type=Path, metavar="DIR", help="keep PNG there, and leave the docs alone")
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help="screens to take anew, with commas; none of a broker down"
+    )
     options = parser.parse_args()
     directory = options.png or PICTURES
     kind = "png" if options.png else "webp"
     directory.mkdir(parents=True, exist_ok=True)
     wanted = dict(screens(topic="flights", group="billing", transactional_id=TRANSACTIONAL_ID))
+    only = set(filter(None, options.only.split(",")))
+    if only - wanted.keys():
+        parser.error(f"no screen is named {', '.join(sorted(only - wanted.keys()))}: {', '.join(wanted)}")
     with tempfile.TemporaryDirectory(prefix="barnabas-pictures-") as name, running(Path(name)) as (cluster, console, _):
         time.sleep(options.seconds)
         browser = open_browser(Path(name) / "browser")
         try:
+            if only:
+                take(browser, console, {name: wanted[name] for name in only}, directory, kind)
+                return 0
             take(browser, console, wanted, directory, kind)
             cluster.kill(3)
             time.sleep(25)  # the broker is fenced after its session, and the events say so
