@@ -86,7 +86,7 @@ PAGES: dict[str, tuple[str, Read]] = {
 }
 """Path -> (template, what it asks). The path with `.json` behind it answers the dictionary; `/` has `/overview.json`."""
 
-_WITH_TWINS = {template for template, _ in PAGES.values()}
+_WITH_TWINS = {"sim", *(template for template, _ in PAGES.values())}
 
 
 PARTS = {"tail": "tail_rows"}
