@@ -46,6 +46,8 @@ ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
 _LISTED_SORTS = ("name", "partitions", "under_replicated")
 """What a list of topics says already; the rest takes a description of each."""
 _SORTS = (*_LISTED_SORTS, "replication", "spread", "skew", "leader_skew")
+_REACHES = (1, 3, 10, 30, 100)
+"""How far back the newest events are looked for, in times of how many are wanted."""
 DESCRIBED_MAX = 1_000
 """Topics in one call of the admin service."""
 
@@ -530,13 +532,13 @@ def _log(admin: AdminClient, *, last: int, before: int | None = None) -> dict[st
 
     A cluster at rest writes a hash now and then: the newest events are looked for in ever longer pieces from the end.
     """
-    found: list[dict[str, Any]] = []
-    for reach in (last, 10 * last, 100 * last) if before is None else (last,):
+    told: list[Any] = []
+    for reach in [step * last for step in _REACHES] if before is None else [last]:
         entries = list(_entries(admin, reach, before))
-        found = [_event(entry) for entry in entries if entry.kind != "ImageHashRecord"]
-        if len(found) >= last or len(entries) < reach:
+        told = [entry for entry in entries if entry.kind != "ImageHashRecord"]
+        if len(told) >= last or len(entries) < reach:
             break
-    found = found[-last:]
+    found = [_event(entry) for entry in told[-last:]]
     oldest = found[0]["offset"] if found else 0
     return {"events": found[::-1], "before": oldest if oldest > 0 else None, "now_ms": int(time.time() * 1000)}
 

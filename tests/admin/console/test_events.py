@@ -41,7 +41,8 @@ HASH = "ImageHashRecord"
 
 
 @pytest.mark.parametrize(
-    ("at_rest", "questions"), [(0, [8]), (3, [8, 80]), (60, [8, 80]), (100, [8, 80, 800]), (5_000, [8, 80, 800])]
+    ("at_rest", "questions"),
+    [(0, [8]), (3, [8, 24]), (60, [8, 24, 80]), (100, [8, 24, 80, 240]), (5_000, [8, 24, 80, 240, 800])],
 )
 def test_what_an_idle_cluster_writes_hides_nothing(at_rest: int, questions: list[int]) -> None:
     log = Log(*["TopicRecord"] * 20, *[HASH] * at_rest)
