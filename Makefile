@@ -122,7 +122,7 @@ bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of 
 
 ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills; an operator's day; a browser
 	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem tests/admin/console
-	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q tests/broker/simulation
+	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q tests/broker/simulation tests/compat/confluent/test_transactions.py
 	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q tests/spark/test_exactly_once.py tests/spark/test_session.py tests/spark/test_batch_session.py
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours

@@ -65,6 +65,7 @@ OWN_KEYS = {
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max", "inter.broker.connections.reserved"),
     *("leader.imbalance.elections.max", "leader.imbalance.settle.ms"),
     *("log.file", "log.file.backups", "log.file.max.bytes", "log.format", "log.level", "request.log.sample.every"),
+    *("tracing.otlp.endpoint", "tracing.sample.ratio"),
     *("audit.log.path", "audit.log.max.bytes", "sasl.oauthbearer.algorithms", "tls.handshakes.per.second.max"),
     *("metadata.image.hash.interval.ms", "metadata.image.hash.interval.records"),
 }

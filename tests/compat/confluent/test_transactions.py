@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tests.compat.samples import DEADLINE_S
 
 pytestmark = [pytest.mark.cluster]
 
+IS_FULL = bool(os.environ.get("BARNABAS_ECOSYSTEM_FULL"))
 PARTITIONS = 2
 COPIED = 600
 
@@ -117,6 +119,7 @@ def test_a_second_producer_fences_the_first_and_its_open_transaction_is_not_read
     assert read_all(bootstrap, topic) == ["second"]
 
 
+@pytest.mark.skipif(not IS_FULL, reason="make ecosystem; make test has the copy of tests/cluster/test_exactly_once.py")
 def test_a_copy_is_exact_while_brokers_are_killed(
     cluster: LocalCluster, bootstrap: str, make_topic: Callable[..., str], group: str
 ) -> None:
