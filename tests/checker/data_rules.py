@@ -471,8 +471,13 @@ def _older_commits(history: History) -> Iterator[tuple[Committed, str]]:
         if not before:
             continue
         newest = before[-1]
-        # any other commit that may have come after the newest certain one may be what is reported
-        rivals = [c.offset for c in commits if c.outcome != FAIL and c.begun < answer.ended and c.ended > newest.begun]
+        # Any other commit that may have come after the newest certain one may be what is reported: also one that was given up long
+        # before, for what a link lost is sent again when it is mended, and comes behind what a newer connection brought.
+        rivals = [
+            c.offset
+            for c in commits
+            if c.outcome != FAIL and c.begun < answer.ended and (c.ended > newest.begun or c.outcome != OK)
+        ]
         if answer.offset < min(rivals, default=newest.offset):
             words = (
                 f"{answer.group} had committed {newest.offset} of {answer.key}; the coordinator says {answer.offset}"

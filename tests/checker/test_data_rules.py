@@ -273,6 +273,15 @@ def test_an_old_commit_that_a_broken_cluster_tells_is_reported_only() -> None:
     assert errors(findings) == []
 
 
+def test_a_commit_that_was_given_up_may_come_late() -> None:
+    """Over a connection whose bytes the kernel sends again, after a newer one has brought another."""
+    late = Committed(client="o", group="g", key=K, offset=3, begun=7.0, ended=7.1)
+    given_up = commit(5.0, 3, outcome=INFO, generation=2)
+    assert judge(History([*clean(), given_up, late])) == []
+    findings = judge(History([*clean(), replace(given_up, offset=4), late]))
+    assert {finding.rule for finding in findings} == {"E14c"}, "but nothing older than it"
+
+
 def test_what_nobody_knows_may_be_in_the_log_or_not() -> None:
     unknown = send(4, -1, outcome=INFO)
     assert judge(History([*clean(), unknown])) == []
