@@ -62,6 +62,10 @@ def test_an_aborted_transaction_is_known_after_a_crash_that_tore_the_index_of_ab
     run(3932715508)  # the next entry was written behind the rest of the torn one, and not found by the next start
 
 
+def test_a_decision_whose_answer_was_lost_may_have_been_taken() -> None:
+    run(248457689)  # the simulator's own: it took the fence of the next owner, at the second try, for a second decision
+
+
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
     workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
     reader = workload.readers[0]

@@ -67,6 +67,8 @@ PREPARE_SHARE = 0.3
 """Of the transactions: prepared first, and decided on some time later, perhaps beyond their time-out."""
 ZOMBIE_SHARE = 0.1
 """Of the transactions, after how many another takes the transactional id while the former owner goes on."""
+NOT_TAKEN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+"""After these nothing was decided. Any other answer but the right one may be that of a decision which was committed later."""
 TIMEOUT_MS = 2_000
 """Of a transaction; within SETTLE_S none may be open any more."""
 CONFIG = TransactionCoordinatorConfig(state_log_num_partitions=1, abort_timed_out_interval_ms=300)
@@ -331,7 +333,11 @@ class Copier(_Caller):
         return goes_on, attempt.end if is_commit else first
 
     async def _decide(self, producer: Producer, *, is_commit: bool, is_prepared: bool) -> Producer | None:
-        """EndTxn until it is answered; None where it was not prepared, and another has ended it."""
+        """EndTxn until it is answered; None where it was not prepared, and another has ended it.
+
+        Raises Refused where an attempt whose answer was lost may have decided, and another owner has taken the id since.
+        """
+        may_be_decided = False
         while True:
             answer = await self._asked(
                 "EndTxn",
@@ -343,11 +349,15 @@ class Copier(_Caller):
             if isinstance(answer, Producer):
                 return answer
             if isinstance(answer, KafkaError) and not answer.is_retriable:
+                if is_prepared and may_be_decided:
+                    raise Refused(repr(answer))
                 if is_prepared:
                     raise LawBroken(
                         "what is prepared ends by its decision alone", f"{self.name} {producer}: {answer!r}"
                     )
                 return None
+            if not (isinstance(answer, KafkaError) and answer.code in NOT_TAKEN):
+                may_be_decided = True
             await asyncio.sleep(RETRY_S * (0.5 + self._cluster.random.random()) * 2)
 
     async def _write_value(self, producer: Producer, partition: int, number: int, value: int, *, sequence: int) -> None:
