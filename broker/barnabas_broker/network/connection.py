@@ -33,7 +33,6 @@ from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import ANSWER_BYTES
 from barnabas_broker.network.requests import UNAUTHENTICATED, ClientRequests, RequestListener
 from barnabas_broker.network.tls_output import TlsOutputGate
-from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import ANONYMOUS
 
 logger = logging.getLogger(__name__)
@@ -218,13 +217,6 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         """Close at once, count why. Safe at any time and more than once."""
         self._count_closed(reason)
         self._transport.abort()
-
-    def close_for(self, bug: Exception) -> None:
-        """What nobody foresaw costs this connection alone; a broken invariant the node."""
-        if isinstance(bug, InvariantViolated):
-            self._listener.fail(bug)
-        logger.error("an answer for %s could not be sent; closing its connection", self.client_host, exc_info=bug)
-        self.close("bug")
 
     @property
     def kept_bytes(self) -> int:

@@ -489,4 +489,4 @@ class KafkaListener:
             try:
                 connection.flush()
             except Exception as bug:  # costs this connection; the answers of those behind it would never leave
-                connection.close_for(bug)
+                connection.close_for(bug, "the sending of answers to a client")

@@ -400,17 +400,14 @@ class ClientRequests:
         self.close("oversized")
 
     def _bug(self, slot: ResponseSlot, error: Exception) -> None:
-        """The third door: what no handler foresaw, perhaps found by a hostile frame, costs this connection only.
+        self.close_for(error, f"request api={int(slot.api_key)} v{slot.version}")
 
-        A broken invariant costs the node.
+    def close_for(self, bug: Exception, what: str) -> None:
+        """The third door: what nobody foresaw, perhaps found by a hostile frame, costs this connection only.
+
+        A broken invariant costs the node. `what` failed.
         """
-        if isinstance(error, InvariantViolated):
-            self._listener.fail(error)
-        logger.error(
-            "request api=%d v%d from %s failed; closing its connection",
-            slot.api_key,
-            slot.version,
-            self.client_host,
-            exc_info=error,
-        )
+        if isinstance(bug, InvariantViolated):
+            self._listener.fail(bug)
+        logger.error("%s from %s failed; closing its connection", what, self.client_host, exc_info=bug)
         self.close("bug")
