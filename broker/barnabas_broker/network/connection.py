@@ -402,6 +402,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 waiting.append(slot)
                 continue
             slot.moved = slot.moved or moved
+            slot.parts = ()  # the gate has them
             if is_sent:
                 self._listener.stats.note_phases(slot.api_key, zip(PHASES, slot.phases(perf_counter()), strict=True))
             else:

@@ -34,6 +34,8 @@ MEASURED_EVERY = 128
 MEASURED_MASK = MEASURED_EVERY - 1
 PHASES = ("queue", "local", "remote", "response_queue", "send")
 THROTTLE = "throttle"
+MEASURED_MAX = 16
+"""Measured answers of one connection that may wait: one that is never caught up would gather them for ever."""
 
 
 class MeasuredClient(SlotConnection, Protocol):
@@ -58,7 +60,8 @@ class MeasuredSlot(ChargedSlot):
         """See ResponseSlot."""
         self.filled = perf_counter()
         super().fill(parts, size_bytes)
-        self._client.measured.append(self)
+        if len(self._client.measured) < MEASURED_MAX:
+            self._client.measured.append(self)
 
     def phases(self, sent: float) -> tuple[float, ...]:
         """Seconds of each of PHASES, once its last byte is sent."""

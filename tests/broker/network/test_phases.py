@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
-from barnabas_broker.network.phases import MEASURED_EVERY, PHASES, MeasuredSlot
+from barnabas_broker.network.phases import MEASURED_EVERY, MEASURED_MAX, PHASES, MeasuredSlot
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.messages import ApiKey
@@ -107,6 +108,13 @@ async def test_an_answer_that_its_client_reads_late_is_long_in_sending(tmp_path:
         await until(lambda: (ApiKey.FETCH, "send") in server.stats.phase_s)
         assert phase(server.stats, ApiKey.FETCH, "send").total >= WAIT_S
         await client.close()
+
+
+def test_a_client_that_is_never_caught_up_gathers_few_measured_answers() -> None:
+    client = Mock(measured=[])
+    for number in range(3 * MEASURED_MAX):
+        MeasuredSlot(client, ApiKey.FETCH, 12, number, 0.0).fill((b"",), 0)
+    assert len(client.measured) == MEASURED_MAX
 
 
 def test_the_phases_of_a_request_add_up() -> None:
