@@ -342,8 +342,8 @@ class Appends:
         followers = []
         for broker_id, replica in sorted(partition.remotes.items()):
             until_ms = self._heard.until_ms(broker_id)
-            heard = "never" if until_ms == LONG_AGO_MS else f"{max(0, now_ms - until_ms)} ms ago"
-            followers.append(f"broker {broker_id} has {max(0, replica.end_offset)} and was heard {heard}")
+            heard = "never heard" if until_ms == LONG_AGO_MS else f"heard {max(0, now_ms - until_ms)} ms ago"
+            followers.append(f"broker {broker_id} has {max(0, replica.end_offset)} and was {heard}")
         logger.warning(
             "%s: %d produce requests were not acknowledged in time: the high watermark is %d, the log ends at %d (written to %d, flushed "
             "to %d), ISR %s; %s",

@@ -19,7 +19,7 @@ from tests.bench.peer.results import OURS, THEIRS
 from tests.bench.peer.systems import APACHE_FLAGS, KAFKA_VERSION, SHARED, TLS_PORT_OFFSET, Barnabas, Cluster, System
 from tests.oracle.apache import HOST, ApacheBroker
 
-PASSING = {"min.insync.replicas": "1", "default.replication.factor": "1"}
+ONE_NODE = {"min.insync.replicas": "1", "default.replication.factor": "1"}
 
 
 class ApacheNode:
@@ -74,7 +74,7 @@ def _listeners(port: int, controller_port: int, certificate: Path) -> dict[str, 
 
 
 def _make(name: str, directory: Path, certificate: Path) -> System:
-    shared = SHARED | PASSING
+    shared = SHARED | ONE_NODE
     cluster: Cluster
     if name == THEIRS:
         port = find_base_port()
@@ -95,7 +95,7 @@ def _make(name: str, directory: Path, certificate: Path) -> System:
 
 @contextmanager
 def running(directory: Path, *, with_kafka: bool) -> Iterator[list[System]]:
-    """Both systems, started; each has `tls`, and leads at TLS_PORT_OFFSET above its plain port."""
+    """Both systems, started; each has `tls`, and its encrypted listener TLS_PORT_OFFSET above the plain one."""
     pki.init(directory / "pki")
     certificate = pki.issue(directory / "pki", "node", hosts=[HOST])
     with contextlib.ExitStack() as stack:
