@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
@@ -131,6 +131,18 @@ def wait_until_clean(data: Path) -> int:
         time.sleep(0.2)
 
 
+def end_of(consumer: Consumer) -> int:
+    """The end of the partition; a Kafka that just started names itself leader before it leads."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)[1])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
 def read(bootstrap: str) -> list[Row]:
     """What a reader of committed records gets."""
     consumer = Consumer(
@@ -142,7 +154,7 @@ def read(bootstrap: str) -> list[Row]:
         }
     )
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
+        end = end_of(consumer)
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         found: list[Row] = []
         while not found or found[-1].offset < end - 1:  # the last one is no marker
