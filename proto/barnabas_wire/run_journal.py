@@ -38,7 +38,7 @@ KINDS: Final = {
     "voters": "the set of voters changes",
     "append": "a replica writes records",
     "committed": "a high watermark moves",
-    "acknowledged": "the client is told that its records are kept",
+    "acknowledged": "the client learns that its records are kept",
     "damage": "a replica finds rotten bytes, or has got them again",
 }
 """Of steps."""

@@ -77,7 +77,7 @@ def lags(progress: Mapping[str, Any]) -> list[Lag]:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells how far each stream is behind: `spark.streams.addListener(LagListener())` prints a line per micro-batch and topic."""
+    """Reports how far each stream is behind: `spark.streams.addListener(LagListener())` prints a line per micro-batch and topic."""
 
     def __init__(self, report: Callable[[Lag], object] = print) -> None:
         """report: takes each row; what it raises is logged, once per query."""

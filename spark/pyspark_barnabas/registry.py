@@ -1,7 +1,7 @@
 """Where Avro schemas come from: a schema registry over HTTP, or a directory of files.
 
 May touch:  files, HTTP (urllib).     Must not touch: Spark, Kafka's sockets.
-Invariants: a schema that was found is kept, since ids never change their meaning; an id that nobody knows is told apart from a registry
+Invariants: a schema that was found is kept, since ids never change their meaning; an id that nobody knows is distinguished from a registry
     that does not answer: the first is a bad record, the second an error of the whole query.
 Read next:  avro.py.
 """

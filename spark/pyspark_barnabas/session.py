@@ -100,7 +100,7 @@ def _environment(name: str, value: str, why: str, is_given: bool) -> Setting:
 
 
 def _option(builder: SparkSession.Builder, name: str, value: str, why: str) -> Setting:
-    before = builder._options.get(name)  # a builder tells nobody what it has
+    before = builder._options.get(name)  # a builder has no public way to read it
     if before is not None:
         return Setting(name, str(before), why, is_kept=True)
     builder.config(name, value)

@@ -278,7 +278,7 @@ def test_the_metadata_of_all_nodes_is_compared_read_and_told_apart(commands: Cli
     assert b"FROM must be below TO" in refused.stderr
 
     nodes = commands.json("quorum", "quarantine", "list")["nodes"]
-    assert [node["is_held"] for node in nodes] == [False] * 3
+    assert [node["is_blocked"] for node in nodes] == [False] * 3
     commands.run("quorum", "quarantine", "show", "1", status=3)
     commands.run("quorum", "quarantine", "sign-off", "1", "--reason", "r", "--yes", status=1)
 

@@ -23,10 +23,10 @@ OFFSET = 40
 class FakeNode:
     """Stands for the AdminClient of one node."""
 
-    def __init__(self, node_id: int, *, configs: bytes = b"good", hold: int | None = None, **faults: Any) -> None:
+    def __init__(self, node_id: int, *, configs: bytes = b"good", blocked: int | None = None, **faults: Any) -> None:
         self.node_id = node_id
         self.configs = configs
-        self.hold = hold
+        self.blocked = blocked
         self.faults = faults
         self.signed: list[Any] = []
         self.known = [1, 2, 3]
@@ -44,12 +44,12 @@ class FakeNode:
         own = [pb.PartHash(part="topics", hash=b"t"), pb.PartHash(part="configs", hash=self.configs)]
         agreed = [pb.PartHash(part="topics", hash=b"t"), pb.PartHash(part="configs", hash=b"good")]
         record = pb.BadRecord(
-            offset=self.hold or 0, digest=self.faults.get("digest", b"d" * 16), reason="unreadable", error="garbage"
+            offset=self.blocked or 0, digest=self.faults.get("digest", b"d" * 16), reason="unreadable", error="garbage"
         )
         return pb.DescribeImageResponse(
             node_id=self.node_id,
             roles=["broker", "controller"],
-            applied_offset=OFFSET if self.hold is None else self.hold - 1,
+            applied_offset=OFFSET if self.blocked is None else self.blocked - 1,
             high_watermark=OFFSET + 1,
             leader_id=1,
             parts=own,
@@ -61,9 +61,9 @@ class FakeNode:
             comparisons=[
                 pb.Comparison(offset=OFFSET, matches=self.configs == b"good", own=own, agreed=agreed),
             ]
-            if self.hold is None
+            if self.blocked is None
             else [],
-            hold=None if self.hold is None else pb.Hold(record=record, read_offset=OFFSET),
+            blocked=None if self.blocked is None else pb.Blocked(record=record, read_offset=OFFSET),
         )
 
     def inspect_stream(self, method: str, request: Any) -> Iterator[Any]:
@@ -154,27 +154,27 @@ def test_without_an_active_controller_the_last_common_comparison_counts(run: Any
     assert "compared at the last one that all have, at offset 40" in json.loads(result.stdout)["notes"][0]
 
 
-def test_a_held_node_is_unhealthy_and_told_what_to_do(run: Any) -> None:
-    nodes = [FakeNode(node, hold=30) for node in (1, 2, 3)]
+def test_a_blocked_node_is_unhealthy_and_the_next_command_is_named(run: Any) -> None:
+    nodes = [FakeNode(node, blocked=30) for node in (1, 2, 3)]
     assert run(nodes, "verify", "--timeout", "1").exit_code == 10
     listed = run(nodes, "quarantine", "list")
     assert listed.exit_code == 10 and "sign-off 30" in listed.stderr
     assert run([FakeNode(1)], "quarantine", "list").exit_code == 0
 
 
-def test_health_tells_of_metadata_that_is_held_or_differs_and_what_to_type(run: Any) -> None:
+def test_health_names_metadata_that_is_blocked_or_differs_and_what_to_type(run: Any) -> None:
     assert run([FakeNode(1), FakeNode(2, is_silent=True)], "cluster", "health").exit_code == 0
-    result = run([FakeNode(1), FakeNode(2, hold=30), FakeNode(3, configs=b"bad")], "cluster", "health")
+    result = run([FakeNode(1), FakeNode(2, blocked=30), FakeNode(3, configs=b"bad")], "cluster", "health")
     assert result.exit_code == 10
     lines = result.stdout.splitlines()
-    assert lines[0] == "HEALTH   UNHEALTHY   (metadata_held, metadata_differs)"
+    assert lines[0] == "HEALTH   UNHEALTHY   (metadata_blocked, metadata_differs)"
     assert lines[-2:] == [
-        "metadata of node 2 is held before offset 30: unreadable",
+        "metadata of node 2 is blocked at offset 30: unreadable",
         "metadata of node 3 differs from the active controller's",
     ]
     assert result.stderr.splitlines() == ["next: barnabas quorum quarantine list", "next: barnabas quorum verify"]
-    reported = json.loads(run([FakeNode(2, hold=30)], "cluster", "health", "-o", "json").stdout)
-    assert (reported["healthy"], reported["metadata_held"]) == (
+    reported = json.loads(run([FakeNode(2, blocked=30)], "cluster", "health", "-o", "json").stdout)
+    assert (reported["healthy"], reported["metadata_blocked"]) == (
         False,
         [{"node": 2, "offset": 30, "reason": "unreadable"}],
     )
@@ -182,7 +182,7 @@ def test_health_tells_of_metadata_that_is_held_or_differs_and_what_to_type(run: 
 
 
 def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) -> None:
-    nodes = [FakeNode(node, hold=30) for node in (1, 2, 3)]
+    nodes = [FakeNode(node, blocked=30) for node in (1, 2, 3)]
     dry = run(nodes, "quarantine", "sign-off", "30", "--reason", "why")
     assert dry.exit_code == 2 and not nodes[0].signed
     assert dry.stderr.startswith("offset 30: ") and "add --yes to do it" in dry.stderr
@@ -195,10 +195,10 @@ def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) 
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        ([FakeNode(1, hold=30), FakeNode(2)], "node 2 has replayed the record at offset 30"),
-        ([FakeNode(1, hold=30), FakeNode(2, hold=30, digest=b"e" * 16)], "different bytes at offset 30"),
-        ([FakeNode(1, hold=31)], "has replayed the record at offset 30"),
-        ([FakeNode(1, hold=29)], "no node has stopped at a record at offset 30"),
+        ([FakeNode(1, blocked=30), FakeNode(2)], "node 2 has replayed the record at offset 30"),
+        ([FakeNode(1, blocked=30), FakeNode(2, blocked=30, digest=b"e" * 16)], "different bytes at offset 30"),
+        ([FakeNode(1, blocked=31)], "has replayed the record at offset 30"),
+        ([FakeNode(1, blocked=29)], "no node has stopped at a record at offset 30"),
     ],
 )
 def test_a_sign_off_is_refused_where_nodes_do_not_hold_the_same_record(

@@ -100,9 +100,9 @@ def test_sound_batch_that_cannot_be_opened_is_bad_records_and_not_the_end_of_the
     assert (opened.base_offset, opened.last_offset) == (5, 7)
     loader = MetadataLoader()
     loader.on_commit([opened])
-    assert loader.hold is not None
-    assert (loader.hold.record.offset, loader.hold.record.fault) == (5, Fault.UNREADABLE)
-    assert [record.offset for record in loader.held_records] == [5, 6, 7]
+    assert loader.blocked is not None
+    assert (loader.blocked.record.offset, loader.blocked.record.fault) == (5, Fault.UNREADABLE)
+    assert [record.offset for record in loader.blocking_records] == [5, 6, 7]
     other = open_batch(unopenable(body=b"another 1"))
     assert other is not None and other.records[0] != opened.records[0], "a sign-off names these bytes and no others"
 

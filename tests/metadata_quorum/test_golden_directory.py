@@ -109,7 +109,7 @@ async def test_a_directory_of_long_ago_opens_and_says_what_it_said(tmp_path: Pat
     stored = split_batches((DIRECTORY / f"{PARTITION}/{0:020d}.log").read_bytes())
     from_the_start.on_commit([opened for batch in stored if (opened := open_batch(batch)) is not None])
     for each in (loader, from_the_start):
-        assert each.hold is None and each.may_be_written
+        assert each.blocked is None and each.may_be_written
         assert (each.stats.hashes_compared, each.stats.hash_mismatches) == (1, 0), "what was hashed then is hashed now"
     image = loader.image
     assert image.topics.partition(TopicPartition("old", 1)) is not None

@@ -87,9 +87,9 @@ def test_no_record_kills_a_node_and_all_that_read_the_same_log_stand_alike(seed:
 
     for _ in range(120):
         commit(*[hostile_record(random) for _ in range(random.choice((1, 1, 2, 4)))])
-        while pilot.hold is not None and random.random() < 0.8:
-            bad = pilot.hold.record
-            assert pilot.held_records[0].offset == bad.offset
+        while pilot.blocked is not None and random.random() < 0.8:
+            bad = pilot.blocked.record
+            assert pilot.blocking_records[0].offset == bad.offset
             sign_off = QuarantineRecord(
                 offset=bad.offset, epoch=bad.epoch, digest=bad.digest, principal="User:ops", reason="r"
             )
@@ -99,9 +99,9 @@ def test_no_record_kills_a_node_and_all_that_read_the_same_log_stand_alike(seed:
         loader = MetadataLoader()
         for at in range(0, len(batches), size):
             loader.on_commit(batches[at : at + size])
-        assert (loader.image.offset, loader.hold and loader.hold.record) == (
+        assert (loader.image.offset, loader.blocked and loader.blocked.record) == (
             pilot.image.offset,
-            pilot.hold and pilot.hold.record,
+            pilot.blocked and pilot.blocked.record,
         )
         assert loader.image.hash == pilot.image.hash == hash_of(loader.image)
     assert _read_back(pilot).hash == pilot.image.hash

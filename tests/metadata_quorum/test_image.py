@@ -261,4 +261,4 @@ def test_an_unknown_record_stops_the_image_right_before_it() -> None:
     loader = MetadataLoader([Recorder("first", reported)])
     loader.on_commit([batch(1, NoOpRecord()), CommittedBatch(Offset(2), Epoch(3), 0, (b"\xd2\x09\x00",))])
     assert loader.image.offset == 1 and len(reported) == 1
-    assert loader.hold is not None and loader.hold.record.offset == 2
+    assert loader.blocked is not None and loader.blocked.record.offset == 2

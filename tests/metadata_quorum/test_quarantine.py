@@ -20,7 +20,7 @@ from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteIm
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.quarantine import Quarantine
-from barnabas_quorum.explain.chain import Explanation, NextStep, told_of_hold
+from barnabas_quorum.explain.chain import Explanation, NextStep, with_blocked
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -125,10 +125,10 @@ def test_a_bad_record_stops_the_image_before_its_batch_and_its_neighbours_wait(b
     loader = MetadataLoader()
     log.read_by(loader)
     assert keys(loader) == {"a"} and loader.image.offset == 0
-    assert loader.hold is not None and not loader.may_be_written
-    record = loader.hold.record
+    assert loader.blocked is not None and not loader.may_be_written
+    record = loader.blocked.record
     assert (record.offset, record.batch_offset, record.batch_end_offset, record.fault) == (offset, 1, 4, fault)
-    assert loader.hold.read_offset == 4
+    assert loader.blocked.read_offset == 4
 
 
 @pytest.mark.parametrize("pieces", [(), (1,), (2,), (3,), (1, 2, 3), (2, 4)])
@@ -141,7 +141,7 @@ def test_a_signed_record_alone_is_passed_over_however_the_log_is_read(pieces: Se
     recorder = Recorder()
     loader = MetadataLoader([recorder])
     log.read_by(loader, pieces=pieces)
-    assert loader.hold is None and loader.may_be_written
+    assert loader.blocked is None and loader.may_be_written
     assert keys(loader) == {"a", "b", "c", "d"}
     assert loader.image.offset == log.end - 1
     assert recorder.offsets == sorted(set(recorder.offsets))
@@ -173,12 +173,12 @@ def test_a_record_of_which_no_image_can_be_made_stalls_too_and_its_neighbours_ar
     log.add(config("d"))
     loader, late = MetadataLoader(), MetadataLoader()
     log.read_by(loader)
-    assert loader.hold is not None and loader.hold.record.offset == offset and loader.image.offset == 1
-    assert [record.offset for record in loader.held_records] == [offset]
+    assert loader.blocked is not None and loader.blocked.record.offset == offset and loader.image.offset == 1
+    assert [record.offset for record in loader.blocking_records] == [offset]
     log.sign(offset, encode(boom))
     loader.on_commit(log.batches[-1:])
     log.read_by(late, pieces=(1, 2))
-    assert loader.hold is None and keys(loader) == {"a", "b", "c", "d"} and loader.image.topics.get("t") is not None
+    assert loader.blocked is None and keys(loader) == {"a", "b", "c", "d"} and loader.image.topics.get("t") is not None
     assert loader.image.content_hash() == late.image.content_hash()
 
 
@@ -197,10 +197,10 @@ def test_a_sign_off_for_other_bytes_releases_nobody() -> None:
     log.sign(offset, b"other")
     loader = MetadataLoader()
     log.read_by(loader)
-    assert loader.hold is not None
+    assert loader.blocked is not None
     log.sign(offset)
     loader.on_commit(log.batches[-1:])
-    assert loader.hold is None
+    assert loader.blocked is None
 
 
 def test_a_bad_record_in_a_transaction_stops_the_image_before_the_transaction() -> None:
@@ -212,7 +212,7 @@ def test_a_bad_record_in_a_transaction_stops_the_image_before_the_transaction() 
     log.add(config("e"))
     loader, late = MetadataLoader(), MetadataLoader()
     log.read_by(loader, pieces=(1, 2, 3, 4))
-    assert keys(loader) == {"a"} and loader.image.offset == 0 and loader.hold is not None
+    assert keys(loader) == {"a"} and loader.image.offset == 0 and loader.blocked is not None
     log.sign(offset)
     loader.on_commit(log.batches[-1:])
     log.read_by(late)
@@ -228,7 +228,7 @@ def test_an_aborted_transaction_with_a_passed_over_record_leaves_nothing() -> No
     log.sign(offset)
     loader = MetadataLoader()
     log.read_by(loader)
-    assert keys(loader) == {"a"} and loader.hold is None and loader.image.offset == log.end - 1
+    assert keys(loader) == {"a"} and loader.blocked is None and loader.image.offset == log.end - 1
 
 
 def test_what_builds_on_a_bad_record_is_listed_beforehand_and_stalls_in_turn() -> None:
@@ -239,13 +239,13 @@ def test_what_builds_on_a_bad_record_is_listed_beforehand_and_stalls_in_turn() -
     log.add(config("z"))
     loader = MetadataLoader()
     log.read_by(loader)
-    assert [record.offset for record in loader.held_records] == [first, second]
+    assert [record.offset for record in loader.blocking_records] == [first, second]
     log.sign(first, topic)
     loader.on_commit(log.batches[-1:])
-    assert loader.hold is not None and loader.hold.record.offset == second
+    assert loader.blocked is not None and loader.blocked.record.offset == second
     log.sign(second, encode(RemoveTopicRecord(topic_id=uuid(5))))
     loader.on_commit(log.batches[-1:])
-    assert loader.hold is None and keys(loader) == {"z"}
+    assert loader.blocked is None and keys(loader) == {"z"}
     assert loader.stats.bad_records == 2
 
 
@@ -271,8 +271,8 @@ def test_a_bad_record_that_holds_a_secret_does_not_show_it() -> None:
     log.add(encode(secret) + b"\x08")
     loader = MetadataLoader()
     log.read_by(loader)
-    assert loader.hold is not None
-    shown = str(loader.hold.record)
+    assert loader.blocked is not None
+    shown = str(loader.blocked.record)
     assert "STORED" not in shown and "SERVER" not in shown
 
 
@@ -323,14 +323,14 @@ def test_an_error_of_a_publisher_is_not_a_bad_record_and_reaches_the_node(error:
     from_snapshot = MetadataLoader([Faulty(error)])
     with pytest.raises(type(error)):
         Snapshot(5, config("a")).load_into(from_snapshot)
-    assert [loader.hold for loader in (at_its_end, within, from_snapshot)] == [None] * 3
+    assert [loader.blocked for loader in (at_its_end, within, from_snapshot)] == [None] * 3
 
 
 def test_a_bad_record_in_a_snapshot_does_not_stall_where_an_older_snapshot_says_the_same() -> None:
     loader = MetadataLoader()
     with pytest.raises(UnreplayableSnapshot, match="record 1 of the snapshot 5-1"):
         Snapshot(5, config("a"), GARBAGE, config("b"), is_only=False).load_into(loader)
-    assert loader.hold is None and loader.image is MetadataImage.EMPTY
+    assert loader.blocked is None and loader.image is MetadataImage.EMPTY
 
 
 def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_off() -> None:
@@ -339,8 +339,8 @@ def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_
     loader, clean = MetadataLoader([recorder]), MetadataLoader([recorder_of_clean])
     Snapshot(5, config("a"), GARBAGE, config("b"), removal, config("c")).load_into(loader)
     Snapshot(5, config("a"), config("b"), config("c")).load_into(clean)
-    assert loader.hold is not None and not loader.may_be_written and loader.image is MetadataImage.EMPTY
-    assert loader.hold.record.is_in_snapshot and loader.held_records == [loader.hold.record]
+    assert loader.blocked is not None and not loader.may_be_written and loader.image is MetadataImage.EMPTY
+    assert loader.blocked.record.is_in_snapshot and loader.blocking_records == [loader.blocked.record]
 
     log = Log()
     log.batches.append(CommittedBatch(Offset(5), Epoch(1), 0, (encode(config("d")),)))
@@ -350,7 +350,7 @@ def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_
     log.add(config("f"))
     log.read_by(loader, pieces=(1, 2))
     log.read_by(clean)
-    assert loader.hold is None and loader.may_be_written
+    assert loader.blocked is None and loader.may_be_written
     assert keys(loader) == {"a", "b", "c", "d", "e", "f"}
     assert loader.image.content_hash() == clean.image.content_hash()
     assert [each.record.digest for each in loader.passed_over] == list(map(digest_of_record, (GARBAGE, removal)))
@@ -365,22 +365,22 @@ def test_a_node_stalls_before_its_only_snapshot_however_many_of_its_records_are_
     with pytest.raises(UnreplayableSnapshot):
         Snapshot(5, config("a"), *garbage, is_only=False).load_into(loader)
     Snapshot(5, config("a"), *garbage).load_into(loader)
-    assert loader.hold is not None and not loader.may_be_written and recorder.offsets == []
-    assert "too many to sign off" in loader.hold.record.error
+    assert loader.blocked is not None and not loader.may_be_written and recorder.offsets == []
+    assert "too many to sign off" in loader.blocked.record.error
     log = Log()
     log.batches.append(CommittedBatch(Offset(5), Epoch(1), 0, (encode(config("b")),)))
     for each in garbage:
         log.sign(4, each)
     log.read_by(loader)
-    assert loader.hold is not None and recorder.offsets == [], "what is left of it is not known"
-    assert loader.held_records == [loader.hold.record]
+    assert loader.blocked is not None and recorder.offsets == [], "what is left of it is not known"
+    assert loader.blocking_records == [loader.blocked.record]
     unused: Any = None
     quarantine = Quarantine(unused)
     quarantine.attach(loader)
     with pytest.raises(KafkaError, match=r"no sign-off helps.*run the version"):
         quarantine.sign_off(SignOffRecord(offset=Offset(4), digest=b"", reason="r"), principal="User:me", quorum=unused)
     Snapshot(log.end, config("a"), config("b")).load_into(loader)
-    assert loader.hold is None and keys(loader) == {"a", "b"}
+    assert loader.blocked is None and keys(loader) == {"a", "b"}
 
 
 def test_a_snapshot_of_which_no_image_can_be_made_does_not_stall_where_there_is_an_older_one(
@@ -398,7 +398,7 @@ def test_a_snapshot_without_the_bad_record_ends_the_stall() -> None:
     loader = MetadataLoader()
     Snapshot(5, config("a"), GARBAGE).load_into(loader)
     Snapshot(9, config("a"), config("b")).load_into(loader)
-    assert loader.hold is None and loader.held_records == [] and keys(loader) == {"a", "b"}
+    assert loader.blocked is None and loader.blocking_records == [] and keys(loader) == {"a", "b"}
 
 
 # --- hashes ---------------------------------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ async def test_while_stalled_a_controller_takes_only_the_sign_off_and_continues_
     stand = Stand()
     await stand.add_broker()
     bad = stand.commit(GARBAGE)
-    assert stand.loader.hold is not None
+    assert stand.loader.blocked is not None
 
     refused = await stand.refusal(topic("t"))
     assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR and "quarantine list" in refused.message
@@ -526,7 +526,7 @@ async def test_while_stalled_a_controller_takes_only_the_sign_off_and_continues_
     before = len(stand.quorum.committed)
     reply = await stand.ask(SignOffRecord(offset=Offset(bad), digest=digest_of_record(GARBAGE), reason="garbage"))
     assert len(stand.quorum.committed) == before + 1
-    assert stand.loader.hold is None and reply.offset == stand.loader.image.offset
+    assert stand.loader.blocked is None and reply.offset == stand.loader.image.offset
 
     await stand.make("t")
     assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
@@ -544,9 +544,9 @@ def test_every_explanation_on_a_stalled_node_names_the_record_and_its_sign_off()
     )
     log, loader = Log(), MetadataLoader()
     offset = log.add(GARBAGE)
-    assert told_of_hold(found, loader.hold) is found
+    assert with_blocked(found, loader.blocked) is found
     log.read_by(loader)
-    reported = told_of_hold(found, loader.hold)
+    reported = with_blocked(found, loader.blocked)
     assert f"offset {offset}" in reported.facts[0] and "no broker can register" in reported.facts[0]
     assert f"quarantine sign-off {offset} " in reported.next[1].command and reported.next[-1] == found.next[0]
 
@@ -566,9 +566,9 @@ async def test_waiters_for_a_commit_behind_a_bad_record_get_an_error_and_the_nex
 
     stand.quorum.elect()  # a new leadership that begins stalled
     assert (await stand.refusal(topic("u"))).code is ErrorCode.KAFKA_STORAGE_ERROR
-    for held in list(stand.loader.held_records):  # the partition of the topic that is not there is bad too
-        await stand.ask(SignOffRecord(offset=held.offset, digest=b"", reason="lost"))
-    assert stand.loader.hold is None
+    for blocking in list(stand.loader.blocking_records):  # the partition of the topic that is not there is bad too
+        await stand.ask(SignOffRecord(offset=blocking.offset, digest=b"", reason="lost"))
+    assert stand.loader.blocked is None
     await stand.make("t")
     assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
 
@@ -614,7 +614,7 @@ async def test_a_sign_off_that_means_another_record_is_refused(request_of: Any, 
     await stand.add_broker()
     bad = stand.commit(GARBAGE, encode(NoOpRecord()))
     assert words in (await stand.refusal(request_of(bad))).message
-    assert stand.loader.hold is not None
+    assert stand.loader.blocked is not None
 
 
 async def test_a_record_that_the_controller_or_a_broker_can_replay_is_not_signed_off() -> None:

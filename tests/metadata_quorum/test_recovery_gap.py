@@ -153,7 +153,7 @@ def test_the_isr_of_a_leader_that_lost_voters_had_is_not_taken() -> None:
 def test_an_open_transaction_ends_with_the_recovery_as_aborted() -> None:
     log = Log().commit([feature("a"), BEGIN, feature("b")], [RECOVERY], [feature("c")])
     assert log.reported[-1] == (4, {"a": 1, "c": 1})
-    assert not log.loader.is_in_transaction and log.loader.hold is None
+    assert not log.loader.is_in_transaction and log.loader.blocked is None
 
 
 def test_without_a_transaction_nothing_before_the_recovery_is_dropped() -> None:

@@ -79,7 +79,7 @@ def test_an_aborted_transaction_is_as_if_it_had_never_been_and_its_offsets_pass(
 @pytest.mark.parametrize("records", [[BEGIN, BEGIN], [END], [ABORT], [BEGIN, END, END]])
 def test_a_transaction_that_does_not_fit_stops_the_image_before_its_batch(records: list[Record]) -> None:
     log = Log().commit([feature("a")], records)
-    assert log.reported == [(0, {"a": 1})] and log.loader.hold is not None and not log.loader.is_in_transaction
+    assert log.reported == [(0, {"a": 1})] and log.loader.blocked is not None and not log.loader.is_in_transaction
 
 
 def test_an_offset_that_goes_back_within_a_transaction_stops_the_node() -> None:

@@ -79,7 +79,7 @@ class Scenario(Quorum):
         await self.restart(leader)
         self.all_stand_alike({"a"})
 
-        (bad,) = {node.loader.hold.record.offset for node in self.nodes if node.loader.hold is not None}
+        (bad,) = {node.loader.blocked.record.offset for node in self.nodes if node.loader.blocked is not None}
         await self.ask(SignOffRecord(offset=bad, digest=b"", reason="garbage"))
         await asyncio.sleep(1.0)
         self.all_go_on_alike({"a", "b", "c"})
@@ -127,11 +127,11 @@ class Scenario(Quorum):
         await asyncio.sleep(4.0)
 
     def all_stand_alike(self, keys: set[str]) -> None:
-        assert all(node.is_up and node.loader.hold is not None for node in self.nodes)
+        assert all(node.is_up and node.loader.blocked is not None for node in self.nodes)
         self.all_have(keys)
 
     def all_go_on_alike(self, keys: set[str]) -> None:
-        assert all(node.is_up and node.loader.hold is None for node in self.nodes)
+        assert all(node.is_up and node.loader.blocked is None for node in self.nodes)
         self.all_have(keys)
 
     def all_have(self, keys: set[str]) -> None:
@@ -170,7 +170,7 @@ class OlderSnapshot(BadSnapshots):
             assert len(node.quorum._log.snapshots()) > 1
             bad = node.quorum._log.snapshots()[-1]
             await self.restart(node)
-            assert node.loader.image.offset >= bad.end_offset and node.loader.hold is None
+            assert node.loader.image.offset >= bad.end_offset and node.loader.blocked is None
         self.is_writing_bad = False
         self.all_go_on_alike(keys)
         keys |= await self.change_many("c")
@@ -195,8 +195,8 @@ class OnlySnapshot(BadSnapshots):
             await self.change("x")
 
         leader = await self.leader()
-        assert leader.loader.hold is not None
-        bad = leader.loader.hold.record
+        assert leader.loader.blocked is not None
+        bad = leader.loader.blocked.record
         assert bad.is_in_snapshot
         self.is_writing_bad = False
         await self.ask(SignOffRecord(offset=bad.offset, digest=bad.digest, reason="garbage"))

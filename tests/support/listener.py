@@ -79,7 +79,7 @@ class RememberingReplicas:
     def __init__(self) -> None:
         self.appended: list[tuple[str, int, bytes]] = []
         self.waiting: list[Callable[[], None]] = []
-        self.is_holding = False
+        self.is_withholding = False
         self.error: KafkaError | None = None
         self.file: File | None = None
         self.ranges: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ class RememberingReplicas:
                 continue
             outcomes.append(AppendOutcome(topic, partition, None, Offset(len(self.appended)), -1, Offset(0)))
             self.appended.append((topic, partition, bytes(batches)))
-        if self.is_holding:
+        if self.is_withholding:
             self.waiting.append(lambda: respond(outcomes))
         else:
             respond(outcomes)

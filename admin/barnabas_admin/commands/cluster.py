@@ -34,7 +34,7 @@ _NEXT = {
     "voter_down": "barnabas quorum replicas",
     "no_broker": "barnabas broker list",
     "no_room": "barnabas broker logdirs",
-    "metadata_held": "barnabas quorum quarantine list",
+    "metadata_blocked": "barnabas quorum quarantine list",
     "metadata_differs": "barnabas quorum verify",
 }
 """Reason -> what says more about it. Of brokers and partitions the first that suffers is named instead."""
@@ -139,8 +139,8 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     print_line(f"{leader} (epoch {fields['controller_epoch']})   voters {voters}   brokers {brokers}")
     counts = ("partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader")
     print_line("   ".join(f"{name} {fields[name]}" for name in counts))
-    for held in fields["metadata_held"]:
-        print_line(f"metadata of node {held['node']} is held before offset {held['offset']}: {held['reason']}")
+    for blocked in fields["metadata_blocked"]:
+        print_line(f"metadata of node {blocked['node']} is blocked at offset {blocked['offset']}: {blocked['reason']}")
     for node in fields["metadata_differs"]:
         print_line(f"metadata of node {node} differs from the active controller's")
     for command in fields["next"]:
@@ -156,16 +156,16 @@ def _as_of(found: Any) -> str | None:
 
 def _add_metadata(fields: dict[str, Any], invocation: Invocation) -> None:
     """Ask each node whose admin listener is known how its own metadata does: nobody else knows."""
-    held, differs = [], []
+    blocked, differs = [], []
     for view in _ask_metadata(invocation):
-        if view.HasField("hold"):
-            record = view.hold.record
-            held.append({"node": view.node_id, "offset": record.offset, "reason": record.reason})
+        if view.HasField("blocked"):
+            record = view.blocked.record
+            blocked.append({"node": view.node_id, "offset": record.offset, "reason": record.reason})
         elif view.comparisons and not view.comparisons[-1].matches:
             differs.append(view.node_id)
-    fields["metadata_held"] = sorted(held, key=lambda each: each["node"])
+    fields["metadata_blocked"] = sorted(blocked, key=lambda each: each["node"])
     fields["metadata_differs"] = sorted(differs)
-    found = [reason for reason in ("metadata_held", "metadata_differs") if fields[reason]]
+    found = [reason for reason in ("metadata_blocked", "metadata_differs") if fields[reason]]
     fields["reasons"] += found
     fields["healthy"] = fields["healthy"] and not found
 

@@ -34,10 +34,10 @@ def quarantine() -> None:
 
 @quarantine.command("list", short_help="Show which nodes stopped at which record; status 10 if any.")
 @common_options
-def list_held(invocation: Invocation) -> None:
+def list_blocked(invocation: Invocation) -> None:
     """Show which nodes stopped at which record; exit status 10 when one did."""
     views, silent = _ask(invocation)
-    held = [view for view in views if view.HasField("hold")]
+    blocked = [view for view in views if view.HasField("blocked")]
     if invocation.is_json:
         print_json(
             {
@@ -49,19 +49,19 @@ def list_held(invocation: Invocation) -> None:
         print_table(
             ["NODE", "STATE", "OFFSET", "FAULT", "ERROR", "DIGEST", "APPLIED", "READ"],
             [
-                [view.node_id, "held", *_of(view.hold.record), view.applied_offset, view.hold.read_offset]
-                if view.HasField("hold")
+                [view.node_id, "blocked", *_of(view.blocked.record), view.applied_offset, view.blocked.read_offset]
+                if view.HasField("blocked")
                 else [view.node_id, "sound", None, None, None, None, view.applied_offset, view.high_watermark - 1]
                 for view in views
             ],
         )
         for address, error in silent.items():
             talk(f"{address}: {error.message}")
-        _print_following(held)
+        _print_following(blocked)
         _print_passed_over(views)
-        if held:
-            talk(_next(held, views))
-    raise SystemExit(int(ExitCode.UNHEALTHY if held else ExitCode.OK))
+        if blocked:
+            talk(_next(blocked, views))
+    raise SystemExit(int(ExitCode.UNHEALTHY if blocked else ExitCode.OK))
 
 
 @quarantine.command()
@@ -75,12 +75,12 @@ def show(invocation: Invocation, offset: int) -> None:
         raise AdminError(
             f"no node has stopped at a record at offset {offset}",
             code=ErrorCode.RESOURCE_NOT_FOUND,
-            hint="`barnabas quorum quarantine list` shows what is held",
+            hint="`barnabas quorum quarantine list` shows what is blocked",
         )
     record = next(iter(records.values()))
     fields = {
         **_record(record),
-        "held_by": sorted(records),
+        "blocked_nodes": sorted(records),
         "replayed_by": sorted(view.node_id for view in views if view.applied_offset >= offset),
     }
     if invocation.is_json:
@@ -151,7 +151,7 @@ def _refusal(offset: int, found: Mapping[bytes, Any], able: list[int]) -> AdminE
         return AdminError(
             f"no node has stopped at a record at offset {offset}",
             code=ErrorCode.RESOURCE_NOT_FOUND,
-            hint="`barnabas quorum quarantine list` shows what is held",
+            hint="`barnabas quorum quarantine list` shows what is blocked",
         )
     return AdminError(
         f"nodes hold different bytes at offset {offset}: one of their disks is damaged, or a log was cut by hand",
@@ -178,7 +178,7 @@ def _ask(invocation: Invocation) -> tuple[list[Any], dict[str, AdminError]]:
 
 
 def _records(view: Any) -> list[Any]:
-    return [view.hold.record, *view.hold.following] if view.HasField("hold") else []
+    return [view.blocked.record, *view.blocked.following] if view.HasField("blocked") else []
 
 
 def _of(record: Any) -> list[Any]:
@@ -203,11 +203,11 @@ def _record(record: Any) -> dict[str, Any]:
 def _view(view: Any) -> dict[str, Any]:
     return {
         "node": view.node_id,
-        "is_held": view.HasField("hold"),
+        "is_blocked": view.HasField("blocked"),
         "applied_offset": view.applied_offset,
-        "read_offset": view.hold.read_offset if view.HasField("hold") else view.high_watermark - 1,
-        "record": _record(view.hold.record) if view.HasField("hold") else None,
-        "following": [_record(each) for each in view.hold.following],
+        "read_offset": view.blocked.read_offset if view.HasField("blocked") else view.high_watermark - 1,
+        "record": _record(view.blocked.record) if view.HasField("blocked") else None,
+        "following": [_record(each) for each in view.blocked.following],
         "passed_over": [
             {"offset": each.offset, "digest": each.digest.hex(), "principal": each.principal, "reason": each.reason}
             for each in view.passed_over
@@ -215,8 +215,8 @@ def _view(view: Any) -> dict[str, Any]:
     }
 
 
-def _print_following(held: list[Any]) -> None:
-    following = {each.offset: each for view in held for each in view.hold.following}
+def _print_following(blocked: list[Any]) -> None:
+    following = {each.offset: each for view in blocked for each in view.blocked.following}
     if following:
         print_line()
         print_line("Bad too, once that is passed over:")
@@ -234,8 +234,8 @@ def _print_passed_over(views: list[Any]) -> None:
         )
 
 
-def _next(held: list[Any], views: list[Any]) -> str:
-    record = min((view.hold.record for view in held), key=lambda each: each.offset)
+def _next(blocked: list[Any], views: list[Any]) -> str:
+    record = min((view.blocked.record for view in blocked), key=lambda each: each.offset)
     offset = record.offset
     able = [view.node_id for view in views if view.applied_offset >= offset]
     if able and record.is_in_snapshot:

@@ -55,7 +55,7 @@ def _verify(invocation: Invocation, nodes: Mapping[str, AdminClient], *, is_reco
     first = nodes[next(iter(views))]
     offset, notes = _agree(first, views)
     deadline = time.monotonic() + invocation.timeout_s
-    while any(_comparison(view, offset) is None and not view.HasField("hold") for view in views.values()):
+    while any(_comparison(view, offset) is None and not view.HasField("blocked") for view in views.values()):
         if offset < 0 or time.monotonic() >= deadline:
             break
         time.sleep(POLL_S)
@@ -125,8 +125,8 @@ def _row(address: str, view: Any, offset: int) -> dict[str, Any]:
     rotten = [part.part for part, now in zip(view.parts, view.recomputed, strict=False) if part.hash != now.hash]
     if rotten:
         state = "ROTTEN"
-    elif view.HasField("hold"):
-        state = "held"
+    elif view.HasField("blocked"):
+        state = "blocked"
     elif comparison is None:
         state = "not compared"
     else:
@@ -145,7 +145,7 @@ def _row(address: str, view: Any, offset: int) -> dict[str, Any]:
         "applied_offset": view.applied_offset,
         "compared": view.compared,
         "mismatched": view.mismatched,
-        "held_at": view.hold.record.offset if view.HasField("hold") else None,
+        "blocked_at": view.blocked.record.offset if view.HasField("blocked") else None,
         "is_leader": view.leader_id == view.node_id,
     }
 
@@ -229,7 +229,7 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
                 offset if row.get("hash") else None,
                 row.get("hash"),
                 row.get("agreed_hash"),
-                row["state"].partition(":")[0] if row.get("held_at") is None else f"held before {row['held_at']}",
+                row["state"].partition(":")[0] if row.get("blocked_at") is None else f"blocked at {row['blocked_at']}",
                 row.get("differing_parts"),
                 row.get("applied_offset"),
                 row.get("compared"),
@@ -252,9 +252,9 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
     for row in report["nodes"]:
         if ":" in row["state"]:
             talk(f"{row['address'] if row['node'] is None else 'node ' + str(row['node'])}: {row['state']}")
-        if row["state"] == "held":
+        if row["state"] == "blocked":
             talk(
-                f"next: barnabas quorum quarantine list        # node {row['node']} stopped at offset {row['held_at']}"
+                f"next: barnabas quorum quarantine list        # node {row['node']} stopped at offset {row['blocked_at']}"
             )
         elif row["state"] == "ROTTEN":
             talk(f"next: restart node {row['node']}: its metadata in memory differs from its log")

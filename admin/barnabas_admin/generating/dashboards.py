@@ -285,10 +285,10 @@ QUORUM = Dashboard(
                     ("max by (node) (barnabas_metadata_image_diverged)", "{{node}}"),
                 ),
                 graph(
-                    "Metadata held",
+                    "Metadata blocked",
                     "Not 0: barnabas quorum quarantine list.",
                     "short",
-                    ("max by (node) (barnabas_metadata_held)", "{{node}}"),
+                    ("max by (node) (barnabas_metadata_blocked)", "{{node}}"),
                 ),
             ),
         ),

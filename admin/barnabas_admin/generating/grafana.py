@@ -1,4 +1,4 @@
-"""What a dashboard is made of, how Grafana wants it, and how it is told of them.
+"""What a dashboard is made of, how Grafana wants it, and how it finds them.
 
 May touch:  its arguments.            Must not touch: files, network, which panels there are (dashboards.py).
 Invariants: panels are laid out in rows of WIDTH; ids count from 1, so that a file changes only where its dashboard does.

@@ -22,7 +22,7 @@ from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
 from barnabas_quorum.driver.committed_history import CommittedHistory, read_history
 from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
-from barnabas_quorum.explain.chain import Explanation, told_of_hold
+from barnabas_quorum.explain.chain import Explanation, with_blocked
 from barnabas_quorum.explain.history import (
     Filter,
     concerns_broker,
@@ -36,7 +36,7 @@ from barnabas_quorum.explain.partitions import PartitionName, explain_partition,
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
-from barnabas_quorum.image.quarantine import Hold
+from barnabas_quorum.image.quarantine import Blocked
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_quorum.records import PartitionRecord
@@ -76,7 +76,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         log: RaftLog,
         quorum: QuorumView,
         image: Callable[[], MetadataImage],
-        hold: Callable[[], Hold | None],
+        blocked: Callable[[], Blocked | None],
         controller: ActiveController,
         config: ControllerConfig,
         bootstrap_servers: Sequence[Address],
@@ -89,7 +89,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         self._log = log
         self._quorum = quorum
         self._image = image
-        self._hold = hold
+        self._blocked = blocked
         self._controller = controller
         self._config = config
         self._bootstrap_servers = tuple(bootstrap_servers)
@@ -211,7 +211,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         return list(reports.values()), [each for each in silent if each.voter.key not in answered]
 
     def _answer(self, found: Explanation, history: CommittedHistory | None) -> explain_pb2.ExplainResponse:
-        found = told_of_hold(found, self._hold())
+        found = with_blocked(found, self._blocked())
         return explain_pb2.ExplainResponse(
             subject=found.subject,
             status=found.status,

@@ -1,4 +1,4 @@
-"""The inspection service of every node: its image's hashes, the record that holds it, its log, what changed when.
+"""The inspection service of every node: its image's hashes, the record that blocks it, its log, what changed when.
 
 May touch:  this node's loader and metadata log (reading), the active controller for what is written.   Must not touch: rules,
             the data lane.
@@ -122,7 +122,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
                     await asyncio.sleep(0)
             recomputed = ImageHash(tuple(sums)).parts()
         loader = self._loader
-        hold = loader.hold
+        blocked = loader.blocked
         return pb.DescribeImageResponse(
             node_id=self._node_id,
             roles=self._roles,
@@ -146,13 +146,13 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             ],
             compared=loader.stats.hashes_compared,
             mismatched=loader.stats.hash_mismatches,
-            hold=None
-            if hold is None
-            else pb.Hold(
-                record=_bad(hold.record),
-                following=[_bad(each) for each in loader.held_records if each.offset != hold.record.offset],
-                since_ms=hold.record.append_timestamp_ms,
-                read_offset=hold.read_offset,
+            blocked=None
+            if blocked is None
+            else pb.Blocked(
+                record=_bad(blocked.record),
+                following=[_bad(each) for each in loader.blocking_records if each.offset != blocked.record.offset],
+                since_ms=blocked.record.append_timestamp_ms,
+                read_offset=blocked.read_offset,
             ),
             passed_over=[
                 pb.PassedOver(

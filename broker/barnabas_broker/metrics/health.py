@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.quarantine import Hold
+from barnabas_quorum.image.quarantine import Blocked
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 
 LANE_SILENCE_MS_MAX = 10_000
@@ -36,14 +36,14 @@ def find_unready(
     leader_id: BrokerId,
     high_watermark: Offset,
     is_serving: bool = True,
-    hold: Hold | None = None,
+    blocked: Blocked | None = None,
 ) -> list[str]:
-    """Why the node cannot serve: no quorum leader known, metadata behind or held by a bad record, or (a broker) not registered,
+    """Why the node cannot serve: no quorum leader known, metadata behind or blocked by a bad record, or (a broker) not registered,
     fenced, or not serving clients yet (`is_serving`)."""
     reasons = []
-    if hold is not None:
+    if blocked is not None:
         reasons.append(
-            f"the metadata record at offset {hold.record.offset} cannot be replayed ({hold.record.fault.value}): see "
+            f"the metadata record at offset {blocked.record.offset} cannot be replayed ({blocked.record.fault.value}): see "
             "`barnabas quorum quarantine list`, and put it aside with `barnabas quorum quarantine sign-off`"
         )
     if leader_id == NO_BROKER:

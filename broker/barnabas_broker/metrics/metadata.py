@@ -31,7 +31,7 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
     loader = sources.loader
     if loader is None:
         return
-    stats, hold = loader.stats, loader.hold
+    stats, blocked = loader.stats, loader.blocked
     yield counter("metadata_records", "Committed metadata records that this node has read.", [({}, stats.records)])
     yield counter(
         "metadata_image_hashes_compared",
@@ -57,12 +57,12 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, stats.records_passed_over)],
     )
     yield gauge(
-        "metadata_held",
+        "metadata_blocked",
         "1 while a record that cannot be replayed blocks this node's metadata.",
-        [({}, int(hold is not None))],
+        [({}, int(blocked is not None))],
     )
     yield gauge(
-        "metadata_held_offset",
+        "metadata_blocked_offset",
         "Offset of the record that blocks this node's metadata, -1 = none.",
-        [({}, -1 if hold is None else hold.record.offset)],
+        [({}, -1 if blocked is None else blocked.record.offset)],
     )

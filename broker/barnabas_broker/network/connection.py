@@ -272,7 +272,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 left -= 1
                 if left < 0:
                     self._move_answers()
-                    self._hold()
+                    self._postpone()
                     listener.loop.call_soon(self._go_on)
                     return
                 if (
@@ -283,7 +283,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                     # Answers given meanwhile may already be able to leave.
                     self._move_answers()
                     if self._is_full():
-                        self._hold()
+                        self._postpone()
                         return
                 if self.quota is None:
                     self._take_frame(frame, now)
@@ -328,16 +328,16 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             or self._gate.queued_bytes + self._answered_bytes >= self._queued_bytes_max
         )
 
-    def _hold(self) -> None:
+    def _postpone(self) -> None:
         """Stop reading; keep the frames already read for later."""
-        self._reader.hold()
+        self._reader.postpone()
         if not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Something was answered or sent: take up the held frames again when there is room."""
-        if not self._reader.is_holding or self._is_consuming or self._is_closed:
+        """Something was answered or sent: take up the postponed frames when there is room."""
+        if not self._reader.has_postponed or self._is_consuming or self._is_closed:
             return
         if self._is_full():
             return
@@ -360,7 +360,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         slots = self._slots
         if slots and slots[0].is_done:
             self._move_answers()
-            if self._reader.is_holding:
+            if self._reader.has_postponed:
                 self._go_on()
 
     def _move_answers(self) -> None:

@@ -15,7 +15,7 @@ How it is driven, also by tests, which need bytes alone:
     if reader.received(nbytes):
         for frame in reader.frames():     # raises FrameRefused
             ...                           # done with the frame, or has copied: it is a view of memory that the next read overwrites
-            reader.hold()                 # and leave the loop: this frame and all behind it wait; read no more bytes
+            reader.postpone()                 # and leave the loop: this frame and all behind it wait; read no more bytes
                                           # until frames() has been taken up again
 
 Frames that are held stand in a copy of at most one receive buffer. Whoever leaves the loop for good calls drop().
@@ -66,16 +66,16 @@ class FrameReader:
         "_filled",
         "_frame_bytes",
         "_frame_bytes_max",
-        "_held_bytes",
         "_large",
         "_large_view",
         "_lent",
         "_memory",
         "_position",
+        "_postponed_bytes",
         "_shared",
         "_stash",
         "_view",
-        "is_holding",
+        "has_postponed",
     )
 
     def __init__(self, buffers: ReceiveBuffers, *, frame_bytes_max: int, bytes_max_of: Callable[[int], int]) -> None:
@@ -103,9 +103,9 @@ class FrameReader:
         """`_view[_position:_end]` is what `frames` goes through: at rest the shared buffer, so that a read sets its end alone."""
         self._lent: bytearray | None = None
         """The buffer of a large frame that is whole, until its frame is done with."""
-        self._held_bytes = 0
+        self._postponed_bytes = 0
         """Of the copy in which frames wait."""
-        self.is_holding = False
+        self.has_postponed = False
         """Whether frames wait for `frames` to be taken up again; no bytes may be read meanwhile."""
 
     def get_buffer(self) -> memoryview:
@@ -124,7 +124,7 @@ class FrameReader:
 
     def received(self, nbytes: int) -> bool:
         """Note that the first `nbytes` of get_buffer() were filled; returns whether there may be a whole frame now."""
-        if self.is_holding:
+        if self.has_postponed:
             raise InvariantViolated("bytes were read while frames wait")
         if self._large is not None:
             self._filled += nbytes
@@ -144,7 +144,7 @@ class FrameReader:
         position = self._position
         end = self._end
         frame_bytes_max = self._frame_bytes_max
-        self.is_holding = False
+        self.has_postponed = False
         while end - position >= 4:
             size = _unpack_size(view, position)[0]
             if size < FRAME_BYTES_MIN or size > frame_bytes_max:
@@ -166,21 +166,21 @@ class FrameReader:
         if view is not self._shared:
             self._rest()
 
-    def hold(self) -> None:
+    def postpone(self) -> None:
         """Keep the frame that `frames` gave last, and all that follows, for the next call of `frames`."""
         view = self._view
         if view is self._shared:  # others will read into it
             self._view = memoryview(bytes(view[self._position : self._end]))
             self._end -= self._position
-            self._held_bytes = self._end
-            self._memory.take(self._held_bytes)
+            self._postponed_bytes = self._end
+            self._memory.take(self._postponed_bytes)
             self._position = 0
-        self.is_holding = True
+        self.has_postponed = True
 
     @property
     def kept_bytes(self) -> int:
         """Memory of this connection alone: what has come of a frame, and frames that wait."""
-        kept = len(self._stash) + self._held_bytes
+        kept = len(self._stash) + self._postponed_bytes
         if self._large is not None:
             kept += len(self._large)
         return kept if self._lent is None else kept + len(self._lent)
@@ -203,16 +203,16 @@ class FrameReader:
         """Let go of everything: the connection is closed."""
         self._set_stash(b"")
         self._position = self._end = 0
-        self.is_holding = False
+        self.has_postponed = False
         self._rest()
         self._drop_large()
 
     def _rest(self) -> None:
         """The frames of another view than the shared buffer are done with."""
         self._view = self._shared
-        if self._held_bytes:
-            self._memory.give_back(self._held_bytes)
-            self._held_bytes = 0
+        if self._postponed_bytes:
+            self._memory.give_back(self._postponed_bytes)
+            self._postponed_bytes = 0
         if self._lent is not None:
             lent, self._lent = self._lent, None
             self._buffers.give_back(lent)

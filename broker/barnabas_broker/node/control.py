@@ -253,7 +253,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         log=metadata_log,
         quorum=quorum,
         image=lambda: loader.image,
-        hold=lambda: loader.hold,
+        blocked=lambda: loader.blocked,
         controller=asking,
         config=config.controller,
         bootstrap_servers=bootstrap_servers,

@@ -263,7 +263,7 @@ class ControlService:
             node_id=server.id,
             is_broker=server.is_broker,
             image=self._parts.loader.image,
-            hold=self._parts.loader.hold,
+            blocked=self._parts.loader.blocked,
             leader_id=self._parts.quorum.describe().leader_id,
             high_watermark=self._parts.quorum.high_watermark,
             is_serving=self._broker is not None and self._broker.gate.is_open,

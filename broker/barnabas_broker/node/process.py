@@ -63,7 +63,7 @@ async def _run(
         nonlocal asked_s
         if not stop.is_set():
             asked_s = loop.time()
-            service_manager.tell("STOPPING=1", "STATUS=handing over")
+            service_manager.notify("STOPPING=1", "STATUS=handing over")
             stop.set()
         elif loop.time() - asked_s >= SAME_REQUEST_S:
             logger.warning("stopping at once: asked a second time")

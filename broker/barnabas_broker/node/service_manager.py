@@ -1,4 +1,4 @@
-"""What the service manager (systemd, Type=notify) is told: ready, stopping, alive, and why a start takes so long.
+"""What the service manager (systemd, Type=notify) hears: ready, stopping, alive, and why a start takes so long.
 
 May touch:  a datagram socket.        Must not touch: how readiness is judged.
 Invariants: without NOTIFY_SOCKET nothing is done; a manager that does not listen stops no node; READY=1 goes once, when the node can do
@@ -37,7 +37,7 @@ class ServiceManager:
         watchdog = environment.get("WATCHDOG_USEC", "")
         return cls(environment.get("NOTIFY_SOCKET", ""), watchdog_s=int(watchdog) / 1e6 if watchdog.isdigit() else None)
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send lines such as STOPPING=1."""
         if not self._address:
             return
@@ -47,7 +47,7 @@ class ServiceManager:
                 out.connect(self._address)
                 out.send("\n".join(lines).encode())
         except OSError as error:
-            logger.debug("the service manager was not told %s: %s", lines[0], error)
+            logger.debug("the service manager did not get %s: %s", lines[0], error)
 
     async def run(self, *, find_unready: Callable[[], Sequence[str]], find_dead: Callable[[], Sequence[str]]) -> None:
         """Say READY=1 once there is no reason against it, then that the lanes turn, until cancelled."""
@@ -58,10 +58,10 @@ class ServiceManager:
         while reasons := find_unready():
             if loop.time() - began_s > STATUS_S and reasons[0] != said:
                 said = reasons[0]
-                self.tell(f"STATUS=starting: {said}")
+                self.notify(f"STATUS=starting: {said}")
             await asyncio.sleep(LOOK_S)
-        self.tell("READY=1", "STATUS=in service")
+        self.notify("READY=1", "STATUS=in service")
         while self._watchdog_s is not None:
             if not find_dead():
-                self.tell("WATCHDOG=1")
+                self.notify("WATCHDOG=1")
             await asyncio.sleep(self._watchdog_s / 3)

@@ -12,7 +12,7 @@ is lost, and its own log does not show how much that is: only other survivors' l
 
 What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
 and producer ids. Were they given out twice, two leaders would write different records in one leader epoch, and no follower could
-tell. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What stands before it in the uncertain end of
+notice. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What lies before it in the uncertain end of
 the log, which an island may have decided otherwise, is reported as committed only to replicas that have the gap too (raft/replica.py), so
 nobody is cut off between the two. What is left are the milliseconds in which one node reads on from the one to the other.
 

@@ -134,7 +134,7 @@ class SimulatedDisk(MemoryDisk):
         )
 
     def unreadable(self, path: str) -> OSError | None:
-        """What whoever reads a directory's meta.properties is told."""
+        """The error that whoever reads a directory's meta.properties gets."""
         return OSError(errno.EIO, "simulated read error", path) if self.broken.get(path) == errno.EIO else None
 
     def free_bytes(self, path: Any) -> int:

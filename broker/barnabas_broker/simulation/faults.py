@@ -524,7 +524,7 @@ class Faults:
         node.disk.broken.pop(path, None)
 
     def _make_room(self, node: NodeParts) -> None:
-        """Somebody freed space: nobody tells the broker."""
+        """Somebody freed space: the broker has to find that out."""
         node.disk.spare.clear()
         for path in [path for path, code in node.disk.broken.items() if code == errno.ENOSPC]:
             self._cluster.note(f"room again {path}", node.id, node.life)

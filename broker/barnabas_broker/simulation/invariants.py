@@ -508,7 +508,9 @@ class Invariants:
             shape = self._cluster.swarm.logs
             is_kept_for_ever = shape.kept_bytes < 0 and shape.topic_retention_ms is None
             if is_kept_for_ever and start > self._model_of(client).let_go_below:
-                raise LawBroken("a topic keeps for ever what it is told to keep (L1)", f"{client} begins at {start}")
+                raise LawBroken(
+                    "a topic keeps for ever what its configuration says (L1)", f"{client} begins at {start}"
+                )
             for producer in client.producers:
                 self._judge(producer, client, start, at)
             changed = [o for o, record_id in client.seen.items() if o >= start and at.get(o) != record_id]

@@ -83,10 +83,10 @@ def _head(journal: Journal, width: int) -> Iterator[str]:
 
 
 def _records_between(steps: Sequence[Step]) -> str:
-    told = sum(step.kind == "acknowledged" for step in steps)
+    acknowledged = sum(step.kind == "acknowledged" for step in steps)
     end = max(each.high_watermark for each in steps[-1].beliefs)
     count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
-    answers = "1 acknowledgement" if told == 1 else f"{told} acknowledgements"
+    answers = "1 acknowledgement" if acknowledged == 1 else f"{acknowledged} acknowledgements"
     return f"· {count} of records: {answers}, {max(end, 0)} committed"
 
 

@@ -82,11 +82,11 @@ class Network:
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
         self.on_proposal: Callable[[NodeParts, AlterPartition], Awaitable[None] | None] = lambda leader, request: None
-        """Told that a leader asks the controller for other ISRs; may say what holds the request up."""
+        """Hears that a leader asks the controller for other ISRs; may say what holds the request up."""
         self.on_double: Callable[[str, NodeParts], Awaitable[None] | None] = lambda kind, source: None
-        """Told that a message is copied on its way; may say what holds the copy up."""
+        """Hears that a message is copied on its way; may say what holds the copy up."""
         self.on_quorum_reply: Callable[[NodeParts, Any], None] = lambda node, reply: None
-        """Told what a replica of the quorum is about to say, and to whom."""
+        """Hears what a replica of the quorum is about to say, and to whom."""
         self._last_fetches: dict[tuple[BrokerId, BrokerId], Callable[[NodeParts], Awaitable[Any]]] = {}
         """By source and target, what is done where the last one arrives."""
         self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True

@@ -97,7 +97,7 @@ class NoProbe:
 
 
 class WatchedDriver(ControllerDriver):
-    """Tells whom it is about to fence for silence or absence."""
+    """Reports whom it is about to fence for silence or absence."""
 
     on_fence: Callable[[BrokerId], None]
 

@@ -123,7 +123,7 @@ class Operators:
         return tuple(random.sample(ids, random.randint(REPLICAS_MIN, min(REPLICAS_MAX, len(ids)))))
 
     def _remember(self, key: tuple[Uuid, int], target: Assignment | None, *, is_certain: bool) -> None:
-        if target is None:  # back to where it began, which its registration tells: invariants.py holds it to that
+        if target is None:  # back to where it began, as its registration says: invariants.py checks that
             self.owed.pop(key, None)
         elif is_certain:
             self.owed[key] = {target}

@@ -117,7 +117,7 @@ class PartitionModel:
 
 
 def _torn_bytes(segment: LogSegment, data: bytes, start: int) -> int:
-    """What a crash left of an unfinished write behind a batch whose length had rotted: no start can tell the two apart, and the known
+    """What a crash left of an unfinished write behind a batch whose length had rotted: no start can distinguish the two, and the known
     damage reaches to the file's end. A refetch cuts them off."""
     if not any(damage.stop == start + len(data) for damage in segment.damaged):
         return 0

@@ -180,7 +180,7 @@ def isr_shrunk(
     if len(isr) < min_insync:
         return Reason(
             "P3 nothing is committed below min.insync.replicas",
-            f"{numbers(isr)} are fewer than {min_insync}: the high watermark stays at {committed}, and the client is told nothing. Whoever "
+            f"{numbers(isr)} are fewer than {min_insync}: the high watermark stays at {committed}, and the client gets no answer. Whoever "
             "has left while it stands still lacks nothing that was committed, so it may be elected (KIP-966).",
         )
     if down:
@@ -235,7 +235,8 @@ def appended(now: Belief, isr: Collection[int]) -> Reason:
     """By the leader."""
     return Reason(
         "E1 what is acknowledged is committed",
-        f"Nobody is told yet: they count when each of {numbers(isr)} has them on its disk. The high watermark is {now.high_watermark}.",
+        f"Nobody has an answer yet: they count when each of {numbers(isr)} has them on its disk. "
+        f"The high watermark is {now.high_watermark}.",
     )
 
 
@@ -261,7 +262,8 @@ def cut(now: Belief, committed: int) -> Reason:
     """A replica has dropped its end."""
     return Reason(
         "P6 what is acknowledged is kept",
-        f"Its new leader never had these records: no client was told of them. Committed are {committed}, and it keeps {now.log_end}.",
+        "Its new leader never had these records: no client has an acknowledgement of them. "
+        f"Committed are {committed}, and it keeps {now.log_end}.",
     )
 
 
@@ -284,7 +286,7 @@ def committed_by_follower(now: Belief, committed: int) -> Reason:
 
 
 def acknowledged(end: int, flushed: Mapping[int, int], committed: int) -> Reason:
-    """end: one past the last record that the client was told of. flushed: on the disks of the in-sync replicas that are up."""
+    """end: one past the last record that is acknowledged. flushed: on the disks of the in-sync replicas that are up."""
     holders = [member for member, held in flushed.items() if held >= end]
     return Reason(
         "E1 what is acknowledged is committed",
@@ -324,7 +326,7 @@ def lost_machine(survivor: int) -> Reason:
     """survivor: who is left."""
     return Reason(
         "E1 what is acknowledged is committed",
-        f"Every record that the client was told of is on the disks of the whole in-sync set, so node {survivor} has them all. But one of "
+        f"Every acknowledged record is on the disks of the whole in-sync set, so node {survivor} has them all. But one of "
         "three voters is no majority: it can elect nobody, itself included, and decide nothing.",
     )
 

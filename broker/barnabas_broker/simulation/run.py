@@ -38,7 +38,7 @@ class Judge(Protocol):
         """The model of a partition, made when it is first heard of."""
 
     def on_acknowledged(self, topic: str, number: int, offset: int, record_id: int) -> None:
-        """A client was told that its record is kept."""
+        """A client got the acknowledgement of its record."""
 
     def on_read(self, topic: str, number: int, offset: int, record_id: int) -> None:
         """A client has read a record."""

@@ -120,7 +120,7 @@ SCENARIOS = {
             name="power-cut",
             title="The power goes out everywhere",
             about="All three nodes lose their power in one instant, while records are on their way. Look for what each finds on its disk, "
-            "and that nothing which the client was told of is missing.",
+            "and that nothing that the client has an acknowledgement of is missing.",
             acts=(Act(4.0, Deed.POWER_OFF, Whom.EVERYBODY), Act(6.0, Deed.POWER_ON, Whom.EVERYBODY)),
             ends_s=16.0,
         ),

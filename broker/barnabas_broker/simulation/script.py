@@ -109,7 +109,7 @@ class Script(Faults):
                     await self._add_voter(node)
 
     def _tell(self, kind: str, node: NodeParts, what: str, reason: Reason) -> None:
-        self._run.watch.tell(kind, node.id, what, reason)
+        self._run.watch.note(kind, node.id, what, reason)
 
     # -- whom ------------------------------------------------------------------------------------------------------
 

@@ -131,8 +131,8 @@ class ScriptedRun(Cluster):
         acknowledged = sum(len(each.acknowledged) for client in self.clients for each in client.producers)
         if is_kept:
             verdict = (
-                f"Every law held after each of the {self.loop.turns:,} turns of the loop. All {acknowledged} records that the client "
-                "was told of are on all three replicas, once, in their order; every image, log and high watermark agrees."
+                f"Every law held after each of the {self.loop.turns:,} turns of the loop. All {acknowledged} acknowledged "
+                "records are on all three replicas, once, in their order; every image, log and high watermark agrees."
             )
         return Journal(
             scenario=self.scenario.name,

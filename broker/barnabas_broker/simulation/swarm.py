@@ -65,7 +65,7 @@ class CrashMoments:
     made_again: float
     """A topic was made again and holds a record: one of its replicas, before it has written another checkpoint."""
     isolated: float
-    """A node is cut off from all others: that node, which then starts while nobody tells it anything."""
+    """A node is cut off from all others: that node, which then starts while it hears from nobody."""
     delay_s: float
     """Most time between the moment and the crash."""
 

@@ -43,15 +43,15 @@ class Watch:
         self._known_fenced: set[int] = set()
         self._seen: dict[int, tuple[tuple[Any, ...], MetadataImage]] = {}
         """What each node's belief was made of."""
-        self._told = 0
+        self._acknowledged = 0
         self._known_roles: set[tuple[int, int, str]] = set()
-        """A voter that is cut off asks, gives it up and asks again: each is told once in a life."""
+        """A voter that is cut off asks, gives it up and asks again: each is reported once in an incarnation."""
         self._lives: Mapping[int, int] = {}
         """Broker epochs at the last look."""
         self._served: Collection[int] = ()
         """Brokers that were not fenced at the last look."""
 
-    def tell(self, kind: str, node: int, what: str, reason: Reason) -> None:
+    def note(self, kind: str, node: int, what: str, reason: Reason) -> None:
         """Something has just happened: write it down with what everybody believes."""
         assert len(self.steps) < STEPS_MAX, "scenarios are short"
         self.steps.append(
@@ -179,9 +179,9 @@ class Watch:
     def _compare_quorum(self, before: Belief, now: Belief) -> None:
         name = f"Node {now.node}"
         if not now.is_up:
-            return  # whoever did it has told
+            return  # whoever did it has noted it
         if not before.is_up:
-            self.tell("role", now.node, f"{name} is up", reasons.begun(now, self._flushed[now.node]))
+            self.note("role", now.node, f"{name} is up", reasons.begun(now, self._flushed[now.node]))
         self._flushed[now.node] = now.flushed_end
         if now.role == "candidate" and before.role != "candidate":
             self._tell_role(before, now)
@@ -192,13 +192,13 @@ class Watch:
                 whom = "itself" if now.voted == now.node else f"node {now.voted}"
                 candidate = self._beliefs.get(now.voted)
                 reason = reasons.vote(now, candidate if candidate and candidate.is_up else None, votes)
-                self.tell("vote", now.node, f"{name} votes for {whom} in epoch {now.epoch}", reason)
+                self.note("vote", now.node, f"{name} votes for {whom} in epoch {now.epoch}", reason)
         if before.is_up and now.voters != before.voters and now.role == "leader":
             what = f"{name} changes the voters from {numbers(before.voters)} to {numbers(now.voters)}"
-            self.tell("voters", now.node, what, reasons.voters(now, before.voters))
+            self.note("voters", now.node, what, reasons.voters(now, before.voters))
         if now.role == "leader" and (before.role != "leader" or now.epoch != before.epoch):
             reason = reasons.elected(now, self._votes.get(now.epoch, {}))
-            self.tell("elected", now.node, f"{name} leads the quorum in epoch {now.epoch}", reason)
+            self.note("elected", now.node, f"{name} leads the quorum in epoch {now.epoch}", reason)
         elif now.role != before.role or (now.role in ("follower", "observer") and now.leader != before.leader):
             self._tell_role(before, now)
 
@@ -206,7 +206,7 @@ class Watch:
         what = _role_words(before, now)
         if what and (now.node, now.life, what) not in self._known_roles:
             self._known_roles.add((now.node, now.life, what))
-            self.tell("role", now.node, f"Node {now.node} {what}", reasons.role(before, now))
+            self.note("role", now.node, f"Node {now.node} {what}", reasons.role(before, now))
 
     def _compare_image(self) -> None:
         """What the quorum has decided, when the first node knows."""
@@ -231,10 +231,10 @@ class Watch:
                     led_by=led_by,
                     is_reborn=lives[broker] != self._lives.get(broker),
                 )
-                self.tell("fence", broker, f"The controller fences broker {broker}", reason)
+                self.note("fence", broker, f"The controller fences broker {broker}", reason)
         self._compare_registration(registration)
         for broker in sorted(serving & self._known_fenced):
-            self.tell("unfence", broker, f"The controller lets broker {broker} serve", reasons.UNFENCED)
+            self.note("unfence", broker, f"The controller lets broker {broker} serve", reasons.UNFENCED)
         self._known_fenced, self._lives = fenced, lives
         self._served = serving
 
@@ -267,7 +267,7 @@ class Watch:
             whom = "Nobody leads" if now.leader < 0 else f"The controller makes node {now.leader} lead"
             if before is not None and now.leader == before.leader:
                 whom = f"Node {now.leader} is still to lead"
-            self.tell("leader", max(now.leader, 0), f"{whom} {name}, in leader epoch {now.leader_epoch}", reason)
+            self.note("leader", max(now.leader, 0), f"{whom} {name}, in leader epoch {now.leader_epoch}", reason)
         if before is None or set(now.isr) == set(before.isr):
             return
         left, joined = set(before.isr) - set(now.isr), set(now.isr) - set(before.isr)
@@ -282,7 +282,7 @@ class Watch:
             )
         else:
             reason = reasons.isr_grown(joined, flushed, committed=committed)
-        self.tell("isr", min(left or joined), what, reason)
+        self.note("isr", min(left or joined), what, reason)
 
     def _compare_replica(self, before: Belief, now: Belief) -> None:
         if not (before.is_up and now.is_up):
@@ -292,39 +292,39 @@ class Watch:
             others = {each for each in now.isr if each != now.node}
             what = "finds rotten bytes in its replica" if now.is_damaged else "has got the sound bytes"
             reason = reasons.damaged(now, others) if now.is_damaged else reasons.REPAIRED
-            self.tell("damage", now.node, f"{name} {what}", reason)
+            self.note("damage", now.node, f"{name} {what}", reason)
         if before.partition_role == "leader" and now.partition_role == "follower":
             reason = reasons.deposed(now, self._committed)
             what = f"{name} learns that node {now.partition_leader} leads {self._partition}, in leader epoch {now.leader_epoch}"
-            self.tell("role", now.node, what, reason)
+            self.note("role", now.node, what, reason)
         if before.partition_role != "none" and now.log_end < before.log_end:
             what = f"{name} drops {records(now.log_end, before.log_end)}"
-            self.tell("append", now.node, what, reasons.cut(now, self._committed))
+            self.note("append", now.node, what, reasons.cut(now, self._committed))
         elif now.log_end > max(before.log_end, 0):
             written = records(max(before.log_end, 0), now.log_end)
             if now.partition_role == "leader":
-                self.tell("append", now.node, f"{name} writes {written}", reasons.appended(now, now.isr))
+                self.note("append", now.node, f"{name} writes {written}", reasons.appended(now, now.isr))
             else:
-                self.tell("append", now.node, f"{name} copies {written}", reasons.copied(now))
+                self.note("append", now.node, f"{name} copies {written}", reasons.copied(now))
         if now.high_watermark > max(before.high_watermark, 0):
             if now.partition_role == "leader":
                 reason = reasons.committed_by_leader(now, self._flushed_of(now.isr), self._min_insync)
-                self.tell("committed", now.node, f"{name} commits up to {now.high_watermark}", reason)
+                self.note("committed", now.node, f"{name} commits up to {now.high_watermark}", reason)
             else:
                 reason = reasons.committed_by_follower(now, self._committed)
-                self.tell("committed", now.node, f"{name} hears that {now.high_watermark} are committed", reason)
+                self.note("committed", now.node, f"{name} hears that {now.high_watermark} are committed", reason)
 
     def _compare_client(self) -> None:
-        told = sum(len(producer.acknowledged) for producer in self._client.producers)
-        if told == self._told:
+        acknowledged = sum(len(producer.acknowledged) for producer in self._client.producers)
+        if acknowledged == self._acknowledged:
             return
         places = [place for producer in self._client.producers for place in producer.acknowledged.values()]
-        offsets = sorted(place.offset for place in places[self._told :])
-        self._told = told
+        offsets = sorted(place.offset for place in places[self._acknowledged :])
+        self._acknowledged = acknowledged
         isr: Mapping[int, int] = self._flushed_of(() if self._registration is None else self._registration.isr)
         reason = reasons.acknowledged(offsets[-1] + 1, isr, self._committed)
-        what = f"The client is told that {records(offsets[0], offsets[-1] + 1)} are kept"
-        self.tell("acknowledged", 0, what.replace(" are kept", " is kept") if len(offsets) == 1 else what, reason)
+        what = f"The client learns that {records(offsets[0], offsets[-1] + 1)} are kept"
+        self.note("acknowledged", 0, what.replace(" are kept", " is kept") if len(offsets) == 1 else what, reason)
 
 
 def nothing(node: int, life: int) -> Belief:

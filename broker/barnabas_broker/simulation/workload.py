@@ -42,7 +42,7 @@ EXPECTED_OF_A_DELETED_TOPIC = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode
 
 
 class Producer:
-    """One idempotent producer: what it sent, and what it was told of it."""
+    """One idempotent producer: what it sent, and what was answered."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -101,11 +101,11 @@ class Client:
             self._cluster.network.spawn(self._produce(producer))
 
     def stop(self) -> None:
-        """Finish what was begun, then no more; `is_done` tells."""
+        """Finish what was begun, then no more; see `is_done`."""
         self._is_stopping = True
 
     def probe(self) -> None:
-        """After everything has come to rest: write once more; `is_done` tells when it is acknowledged."""
+        """After everything has come to rest: write once more; `is_done` once that is acknowledged."""
         self._busy += 1
         self._cluster.network.spawn(self._probe())
 

@@ -2,7 +2,7 @@
 
 May touch:  numba, numpy, its arguments.   Must not touch: files, clocks.
 Invariants: what it says of a batch is what the plain loops say, or it raises what they raise (a test holds both equal); keys are
-            told apart by 128 bits of a hash whose secret is the process's own.
+            distinguished by 128 bits of a hash whose secret is the process's own.
 Read next:  key_scan.py, which says what is right; worker.py, which takes this where the extra is installed.
 
 Layout of the table: rows of three uint64, two of the key's SipHash-2-4 and its offset + 1, 0 for an empty row; linear probing; it

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from barnabas_quorum.controller.requests_integrity import SignOffRecord
 from barnabas_quorum.image.features import FeaturesImage
-from barnabas_quorum.image.quarantine import BadRecord, Hold
+from barnabas_quorum.image.quarantine import BadRecord, Blocked
 from barnabas_quorum.records_integrity import QuarantineRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset
@@ -20,13 +20,13 @@ from barnabas_wire.kafka.ids import BrokerId, Offset
 REASON_CHARACTERS_MAX = 1000
 
 
-def held_refusal(hold: Hold) -> KafkaError:
+def blocked_refusal(blocked: Blocked) -> KafkaError:
     """The error for every other change while a bad record stalls the image."""
     return KafkaError.of(
         ErrorCode.KAFKA_STORAGE_ERROR,
-        f"the controller takes no changes: the committed metadata record at offset {hold.record.offset} cannot be replayed "
-        f"({hold.record.fault.value}: {hold.record.error}). Inspect it with `barnabas quorum quarantine list`; skip it "
-        f"with `barnabas quorum quarantine sign-off {hold.record.offset} --reason WHY --yes`",
+        f"the controller takes no changes: the committed metadata record at offset {blocked.record.offset} cannot be replayed "
+        f"({blocked.record.fault.value}: {blocked.record.error}). Inspect it with `barnabas quorum quarantine list`; skip it "
+        f"with `barnabas quorum quarantine sign-off {blocked.record.offset} --reason WHY --yes`",
     )
 
 

@@ -29,7 +29,7 @@ from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.partition_change import elected_from
 from barnabas_quorum.controller.partitions import registered_broker
-from barnabas_quorum.controller.quarantine import held_refusal
+from barnabas_quorum.controller.quarantine import blocked_refusal
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
@@ -145,7 +145,7 @@ class ControllerDriver:
         self._quorum: MetadataWriter | None = None
         self._loader: MetadataLoader | None = None
         self._quarantine = Quarantine(controller)
-        self._was_held = False
+        self._was_blocked = False
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
         self.proposals = 0
@@ -161,7 +161,7 @@ class ControllerDriver:
         self._quorum = quorum
         self._loader = loader
         self._quarantine.attach(loader)
-        loader.hold_observers.append(self._on_hold_change)
+        loader.blocked_observers.append(self._on_blocked_change)
 
     @property
     def is_active(self) -> bool:
@@ -176,7 +176,7 @@ class ControllerDriver:
     @property
     def may_decide(self) -> bool:
         """Active, with an image that holds all that is committed."""
-        return self.is_active and self._quarantine.hold is None
+        return self.is_active and self._quarantine.blocked is None
 
     @property
     def is_waiting(self) -> bool:
@@ -274,8 +274,8 @@ class ControllerDriver:
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         """Take a heartbeat in at once; the future resolves when what came of it is committed."""
         self.stats.heartbeats += 1
-        if self._quarantine.hold is not None:
-            return self._beat_while_held(heartbeat)
+        if self._quarantine.blocked is not None:
+            return self._beat_while_blocked(heartbeat)
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
         reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self.now_ms()), is_heartbeat=True)
@@ -285,7 +285,7 @@ class ControllerDriver:
             self._ask_for_reports(session.shutdown_offset, besides=heartbeat.broker_id)
         return reply
 
-    def _beat_while_held(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
+    def _beat_while_blocked(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         future: asyncio.Future[BrokerHeartbeatReply] = asyncio.get_running_loop().create_future()
         try:
             self._require_active()
@@ -308,7 +308,7 @@ class ControllerDriver:
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Publisher: records are committed; the answers that waited for them leave."""
-        if self._was_held:
+        if self._was_blocked:
             self.controller.catch_up(image, last_offset=self._quarantine.written_offset)
         else:
             self.controller.commit(image)
@@ -319,16 +319,16 @@ class ControllerDriver:
         self.stats.waiters = len(self._waiters)
         self._unasked.on_commit()
 
-    def _on_hold_change(self) -> None:
+    def _on_blocked_change(self) -> None:
         """The loader stopped at a bad record, has read on behind it, or goes on."""
-        hold = self._quarantine.hold
-        if hold is not None and not self._was_held:
-            self._was_held = True
+        blocked = self._quarantine.blocked
+        if blocked is not None and not self._was_blocked:
+            self._was_blocked = True
             self.controller.pending = self.controller.committed
-            self._drop_waiters(held_refusal(hold))
+            self._drop_waiters(blocked_refusal(blocked))
         self._quarantine.settle()
-        if hold is None and self._was_held:
-            self._was_held = False
+        if blocked is None and self._was_blocked:
+            self._was_blocked = False
             if self.is_active:
                 self._begin_deciding()
 
@@ -352,7 +352,7 @@ class ControllerDriver:
             logger.error("this controller takes no changes: a bad metadata record blocks its image")
 
     def _begin_deciding(self) -> None:
-        """The first words of a leadership, or of one that was held."""
+        """The first words of a leadership, or of one that was blocked."""
         assert self._loader is not None, "attach() comes before the first leader"
         self._abort_reason = ""
         if self._loader.is_in_transaction:
@@ -400,8 +400,8 @@ class ControllerDriver:
         before = self.proposals
         try:
             self._require_active()
-            if (held := self._quarantine.refusal()) is not None:
-                future.set_exception(held)  # nothing was read from an image that could still change
+            if (refusal := self._quarantine.refusal()) is not None:
+                future.set_exception(refusal)  # nothing was read from an image that could still change
                 return future
             if len(self._waiters) >= WAITERS_MAX and not is_heartbeat:  # their streams bound those
                 raise BufferExhausted(f"{WAITERS_MAX} requests wait for the quorum to commit; try again later")

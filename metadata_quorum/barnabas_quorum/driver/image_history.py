@@ -110,7 +110,7 @@ class _Replay:
             opened = open_batch(batch)
             if opened is not None:
                 self.loader.on_commit([opened])
-        if self.loader.hold is not None:
+        if self.loader.blocked is not None:
             # a record within the range was bad: what became of it stands behind the range, maybe
             ahead = [opened async for batch in self._batches() if (opened := open_batch(batch)) is not None]
             self.loader.look_ahead(ahead)

@@ -1,7 +1,7 @@
-"""What an active controller does while a bad record holds its image: hears heartbeats, takes a sign-off in, nothing else.
+"""What an active controller does while a bad record blocks its image: hears heartbeats, takes a sign-off in, nothing else.
 
 May touch:  asyncio futures, the loader (reading), the quorum's `propose`.   Must not touch: decisions, gRPC.
-Invariants: while held nothing is written but sign-offs; a broker that heartbeats meanwhile is not dead afterwards; a sign-off
+Invariants: while blocked nothing is written but sign-offs; a broker that heartbeats meanwhile is not dead afterwards; a sign-off
             is answered when it is committed and the loader has acted on it.
 Read next:  ../image/quarantine.py, the rules; ../controller/quarantine.py, the decision; controller_driver.py.
 
@@ -20,11 +20,11 @@ from typing import NamedTuple, Protocol
 
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partitions import registered_broker
-from barnabas_quorum.controller.quarantine import held_refusal, sign_off
+from barnabas_quorum.controller.quarantine import blocked_refusal, sign_off
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.quarantine import Hold
+from barnabas_quorum.image.quarantine import Blocked
 from barnabas_quorum.record_codec import encode
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
@@ -54,21 +54,21 @@ class Quarantine:
         """Of the last sign-off that was proposed here."""
 
     def attach(self, loader: MetadataLoader) -> None:
-        """Whose image may be held."""
+        """Whose image may be blocked."""
         self._loader = loader
 
     @property
-    def hold(self) -> Hold | None:
+    def blocked(self) -> Blocked | None:
         """Where the image stands still."""
-        return None if self._loader is None else self._loader.hold
+        return None if self._loader is None else self._loader.blocked
 
     def refusal(self) -> KafkaError | None:
         """Why nothing may be decided now; None = it may."""
-        hold = self.hold
-        return None if hold is None else held_refusal(hold)
+        blocked = self.blocked
+        return None if blocked is None else blocked_refusal(blocked)
 
     def beat(self, heartbeat: BrokerHeartbeat, *, now_ms: int) -> BrokerHeartbeatReply:
-        """A heartbeat, answered with the broker as it stands in the held image. Raises STALE_BROKER_EPOCH,
+        """A heartbeat, answered with the broker as it stands in the blocked image. Raises STALE_BROKER_EPOCH,
         BROKER_ID_NOT_REGISTERED."""
         controller = self._controller
         broker = registered_broker(controller.pending, heartbeat.broker_id, heartbeat.broker_epoch)
@@ -82,11 +82,11 @@ class Quarantine:
         NotController."""
         loader, controller = self._loader, self._controller
         assert loader is not None, "attach() comes before the first request"
-        if loader.hold is not None and not loader.can_be_signed_off:
-            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"no sign-off helps: {loader.hold.record.error}")
+        if loader.blocked is not None and not loader.can_be_signed_off:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"no sign-off helps: {loader.blocked.record.error}")
         record = sign_off(
             request,
-            bad_records=loader.held_records,
+            bad_records=loader.blocking_records,
             applied_offset=loader.image.offset,
             features=loader.features,
             broker_offsets={

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from barnabas_quorum.image.quarantine import Hold
+from barnabas_quorum.image.quarantine import Blocked
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
 
 CAUSES_MAX = 20
@@ -56,16 +56,16 @@ class Explanation:
     next: tuple[NextStep, ...] = ()
 
 
-def told_of_hold(found: Explanation, hold: Hold | None) -> Explanation:
+def with_blocked(found: Explanation, blocked: Blocked | None) -> Explanation:
     """The explanation of a node whose metadata stands still before a bad record: that comes before all else, for what was
     decided behind it (a broker that registered, a new leader) does not count before its sign-off."""
-    if hold is None:
+    if blocked is None:
         return found
-    offset = hold.record.offset
+    offset = blocked.record.offset
     return replace(
         found,
         facts=(
-            f"the metadata stands still before the record at offset {offset}, which cannot be replayed ({hold.record.error}): "
+            f"the metadata stands still before the record at offset {offset}, which cannot be replayed ({blocked.record.error}): "
             "no broker can register and nothing can be changed until it is signed off",
             *found.facts,
         ),

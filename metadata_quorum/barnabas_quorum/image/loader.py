@@ -23,7 +23,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.image.quarantine import (
     BadRecord,
-    Hold,
+    Blocked,
     PassedOver,
     ReplayFailed,
     UnreplayableSnapshot,
@@ -91,13 +91,13 @@ class MetadataLoader:
     def __init__(self, publishers: Sequence[Publisher] = ()) -> None:
         """`publishers` in the order in which they are called."""
         self.publishers: tuple[Publisher, ...] = tuple(publishers)
-        self.hold_observers: list[Callable[[], None]] = []
-        """Called when `hold` changed, or what waits behind it."""
+        self.blocked_observers: list[Callable[[], None]] = []
+        """Called when `blocked` changed, or what waits behind it."""
         self.image = MetadataImage.EMPTY
         self.is_in_transaction = False
         """A transaction is open: the image ends before its Begin, and no snapshot may be taken, since the log could
         not be cut there. A new leader ends it with an AbortTransactionRecord."""
-        self.hold: Hold | None = None
+        self.blocked: Blocked | None = None
         """The bad record before which this node stands."""
         self.agreement = Agreement()
         """Whether the image is the active controller's."""
@@ -114,11 +114,11 @@ class MetadataLoader:
         """Last offset replayed so far at which an image may end: of a whole batch, outside of a transaction."""
         self._started_at = self.image.offset
         """Of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
-        self._behind_hold: MetadataImage | None = None
+        self._behind_blocked: MetadataImage | None = None
         """What a snapshot makes without its bad records: the image to go on from once all of them are signed off. None when
         there are too many, and nothing but another snapshot helps."""
         self._bad_in_snapshot: list[BadRecord] = []
-        """Those that are not signed off yet; any, and the snapshot holds this node."""
+        """Those that are not signed off yet; any, and the snapshot blocks this node."""
         self._sign_offs: dict[tuple[Offset, bytes], QuarantineRecord] = {}
         """By offset and digest of what they are for."""
         self._skipped: dict[Offset, BadRecord] = {}
@@ -130,15 +130,15 @@ class MetadataLoader:
         """Whether the image may go into a snapshot: it ends where the log can be cut, lacks nothing, and is the agreed one."""
         return (
             not self.is_in_transaction
-            and self.hold is None
+            and self.blocked is None
             and not self.agreement.divergence
             and self.image.offset >= 0
         )
 
     @property
     def can_be_signed_off(self) -> bool:
-        """Whether the image can go on without the records that hold it."""
-        return not self._bad_in_snapshot or self._behind_hold is not None
+        """Whether the image can go on without the records that block it."""
+        return not self._bad_in_snapshot or self._behind_blocked is not None
 
     @property
     def read_offset(self) -> Offset:
@@ -146,16 +146,16 @@ class MetadataLoader:
         return self._received
 
     @property
-    def held_records(self) -> list[BadRecord]:
+    def blocking_records(self) -> list[BadRecord]:
         """The bad record, and those that would be bad too were it passed over. Replays all that waits."""
-        if self.hold is None or self._bad_in_snapshot:
+        if self.blocked is None or self._bad_in_snapshot:
             return self._bad_in_snapshot[:1]
-        return bad_records_ahead(self.image, self._waiting, self.hold.record, self._skipped)
+        return bad_records_ahead(self.image, self._waiting, self.blocked.record, self._skipped)
 
     @property
     def features(self) -> FeaturesImage:
         """The levels of the image, or of the one that a bad record in a snapshot holds back."""
-        return (self.image if self._behind_hold is None else self._behind_hold).features
+        return (self.image if self._behind_blocked is None else self._behind_blocked).features
 
     def on_commit(self, batches: Sequence[CommittedRecords]) -> None:
         """Replay committed batches (in order, each once) into one delta and publish it; a transaction is delayed until
@@ -171,34 +171,34 @@ class MetadataLoader:
             self._received = Offset(batch.base_offset + len(batch.records) - 1)
             self._waiting.append(batch)
             self.stats.records += len(batch.records)
-        if self.hold is not None:
+        if self.blocked is not None:
             self._read_ahead(batches)
-            if self._sign_off_of(self.hold.record) is None:
-                self._stand_before(self.hold.record)
+            if self._sign_off_of(self.blocked.record) is None:
+                self._stand_before(self.blocked.record)
                 return
         self._go_on()
 
     def look_ahead(self, batches: Sequence[CommittedRecords]) -> None:
         """Learn of sign-offs that stand further on in the log than what is to be replayed."""
         self._read_ahead(batches)
-        if self.hold is not None and self._sign_off_of(self.hold.record) is not None:
+        if self.blocked is not None and self._sign_off_of(self.blocked.record) is not None:
             self._go_on()
 
     def _go_on(self) -> None:
         """Replay what waits, as far as it goes."""
-        was_held = self.hold is not None
-        if self._bad_in_snapshot and not self._take_image_behind_hold():
+        was_blocked = self.blocked is not None
+        if self._bad_in_snapshot and not self._take_image_behind_blocked():
             return
         while (bad := self._find_bad()) is not None:
             self._read_ahead(self._waiting)
             if self._sign_off_of(bad) is None:
-                if self.hold is None or self.hold.record != bad:
+                if self.blocked is None or self.blocked.record != bad:
                     self.stats.bad_records += 1
                 self._stand_before(bad)
                 return
             self._skipped[bad.offset] = bad
-        self.hold = None
-        if was_held:
+        self.blocked = None
+        if was_blocked:
             logger.warning("every committed metadata record is replayed again, up to offset %d", self._replayed.offset)
             self._tell_observers()
 
@@ -231,7 +231,7 @@ class MetadataLoader:
         return bad
 
     def _stand_before(self, bad: BadRecord) -> None:
-        if self.hold is None or self.hold.record != bad:
+        if self.blocked is None or self.blocked.record != bad:
             logger.error(
                 "metadata record at offset %d cannot be replayed (%s: %s). This node keeps its metadata of offset %d and "
                 "serves with that. If no node can replay it: barnabas quorum quarantine list",
@@ -240,7 +240,7 @@ class MetadataLoader:
                 bad.error,
                 self.image.offset,
             )
-        self.hold = Hold(record=bad, read_offset=self._received)
+        self.blocked = Blocked(record=bad, read_offset=self._received)
         self._tell_observers()
 
     def _read_ahead(self, batches: Sequence[CommittedRecords]) -> None:
@@ -252,7 +252,7 @@ class MetadataLoader:
         return next((each for each in self._sign_offs.values() if bad.is_meant_by(each)), None)
 
     def _tell_observers(self) -> None:
-        for observer in self.hold_observers:
+        for observer in self.blocked_observers:
             observer()
 
     def on_load_snapshot(self, snapshot: SnapshotContent) -> Iterator[None]:
@@ -269,17 +269,17 @@ class MetadataLoader:
             raise UnreplayableSnapshot(f"{bad[0].error}. An older snapshot and the log say the same")
         if bad:
             self._start_from(Offset(snapshot.end_offset - 1))
-            self._behind_hold, self._bad_in_snapshot = image, bad
+            self._behind_blocked, self._bad_in_snapshot = image, bad
             self.stats.bad_records += len(bad)
             self._stand_before(bad[0])
             return
         assert image is not None, "an image without bad records"
         delta = yield from difference(self.image, image)
-        was_held = self.hold is not None
+        was_blocked = self.blocked is not None
         self.start_at(image)
         self.stats.snapshots += 1
         self._tell_publishers(delta)
-        if was_held:
+        if was_blocked:
             self._tell_observers()
 
     def start_at(self, image: MetadataImage) -> None:
@@ -288,16 +288,16 @@ class MetadataLoader:
         self._start_from(image.offset)
 
     def _start_from(self, offset: Offset) -> None:
-        self.hold = None
+        self.blocked = None
         self.agreement.begin_again()
-        self._behind_hold, self._bad_in_snapshot = None, []
+        self._behind_blocked, self._bad_in_snapshot = None, []
         self._waiting.clear()
         self._sign_offs.clear()
         self._skipped.clear()
         self._received = self._started_at = offset
         self._begin_again()
 
-    def _take_image_behind_hold(self) -> bool:
+    def _take_image_behind_blocked(self) -> bool:
         """Go on from the snapshot without its bad records, if all of them are known and signed off."""
         while (
             self._bad_in_snapshot
@@ -308,8 +308,8 @@ class MetadataLoader:
         if self._bad_in_snapshot:
             self._stand_before(self._bad_in_snapshot[0])
             return False
-        assert self._behind_hold is not None
-        image, self._behind_hold = self._behind_hold, None
+        assert self._behind_blocked is not None
+        image, self._behind_blocked = self._behind_blocked, None
         delta = in_one_go(difference(self.image, image))
         self.image = image
         self._begin_again()

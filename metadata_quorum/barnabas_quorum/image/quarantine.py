@@ -88,7 +88,7 @@ class BadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Blocked:
     """Where a node stands still."""
 
     record: BadRecord
@@ -179,17 +179,17 @@ def sign_offs_in(records: Sequence[bytes]) -> Iterator[QuarantineRecord]:
 
 
 def bad_records_ahead(
-    image: MetadataImage, batches: Iterable[Any], held: BadRecord, skipped: Container[Offset]
+    image: MetadataImage, batches: Iterable[Any], blocking: BadRecord, skipped: Container[Offset]
 ) -> list[BadRecord]:
-    """What cannot be replayed of what waits, were each bad record passed over: the record that holds the node and those that
+    """What cannot be replayed of what waits, were each bad record passed over: the record that blocks the node and those that
     build on it. A transaction that is aborted is taken as if it had not been: then the list may be too long, never too
     short. Nothing changes."""
     delta = MetadataDelta(image)
-    found = [held]
+    found = [blocking]
     for batch in batches:
         for index, data in enumerate(batch.records):
             offset = Offset(batch.base_offset + index)
-            if offset <= image.offset or offset == held.offset or offset in skipped:
+            if offset <= image.offset or offset == blocking.offset or offset in skipped:
                 continue
             try:
                 delta.replay(decode(data))

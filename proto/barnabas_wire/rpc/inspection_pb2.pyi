@@ -54,7 +54,7 @@ class BadRecord(_message.Message):
     is_in_snapshot: bool
     def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., batch_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., size: _Optional[int] = ..., head: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., entity: _Optional[str] = ..., is_in_snapshot: bool = ...) -> None: ...
 
-class Hold(_message.Message):
+class Blocked(_message.Message):
     __slots__ = ("record", "following", "since_ms", "read_offset")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     FOLLOWING_FIELD_NUMBER: _ClassVar[int]
@@ -85,7 +85,7 @@ class DescribeImageRequest(_message.Message):
     def __init__(self, recompute: bool = ...) -> None: ...
 
 class DescribeImageResponse(_message.Message):
-    __slots__ = ("node_id", "roles", "cluster_id", "applied_offset", "applied_epoch", "high_watermark", "leader_id", "hash_format", "parts", "recomputed", "comparisons", "compared", "mismatched", "hold", "passed_over", "log_start_offset", "version")
+    __slots__ = ("node_id", "roles", "cluster_id", "applied_offset", "applied_epoch", "high_watermark", "leader_id", "hash_format", "parts", "recomputed", "comparisons", "compared", "mismatched", "blocked", "passed_over", "log_start_offset", "version")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -99,7 +99,7 @@ class DescribeImageResponse(_message.Message):
     COMPARISONS_FIELD_NUMBER: _ClassVar[int]
     COMPARED_FIELD_NUMBER: _ClassVar[int]
     MISMATCHED_FIELD_NUMBER: _ClassVar[int]
-    HOLD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
     PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -116,11 +116,11 @@ class DescribeImageResponse(_message.Message):
     comparisons: _containers.RepeatedCompositeFieldContainer[Comparison]
     compared: int
     mismatched: int
-    hold: Hold
+    blocked: Blocked
     passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
     log_start_offset: int
     version: str
-    def __init__(self, node_id: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ..., cluster_id: _Optional[str] = ..., applied_offset: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leader_id: _Optional[int] = ..., hash_format: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., recomputed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., compared: _Optional[int] = ..., mismatched: _Optional[int] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., log_start_offset: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ..., cluster_id: _Optional[str] = ..., applied_offset: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leader_id: _Optional[int] = ..., hash_format: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., recomputed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., compared: _Optional[int] = ..., mismatched: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., log_start_offset: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class CompareImagesRequest(_message.Message):
     __slots__ = ()

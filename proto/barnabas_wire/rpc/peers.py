@@ -24,7 +24,7 @@ _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
 def peer_name(node_id: int, cluster_id: str) -> str:
     """The DNS name of a node. Raises ValueError for a cluster id that is none.
 
-    In hex because DNS names do not tell upper case from lower, and the text of a cluster id does.
+    In hex because DNS names do not distinguish upper case from lower, and the text of a cluster id does.
     """
     return f"node-{node_id}.{Uuid.parse(cluster_id).hex()}"
 

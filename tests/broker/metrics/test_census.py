@@ -134,7 +134,7 @@ def test_readiness_is_about_this_node_and_not_the_cluster() -> None:
     )
 
 
-def test_a_node_that_a_bad_record_holds_is_not_ready_and_says_where() -> None:
+def test_a_node_that_a_bad_record_blocks_is_not_ready_and_says_where() -> None:
     loader = MetadataLoader()
     loader.on_commit([CommittedBatch(Offset(7), Epoch(1), 0, (b"\xd2\x09\x00",))])
     image = make_image(brokers=(1, 2))
@@ -144,6 +144,6 @@ def test_a_node_that_a_bad_record_holds_is_not_ready_and_says_where() -> None:
         image=image,
         leader_id=LEADER,
         high_watermark=Offset(image.offset + 1),
-        hold=loader.hold,
+        blocked=loader.blocked,
     )
     assert "offset 7" in reason and "barnabas quorum quarantine list" in reason

@@ -142,7 +142,7 @@ def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
 def test_metadata_that_stands_still_or_differs_is_reported() -> None:
     loader = MetadataLoader()
     samples = scrape(make_sources(loader=loader))
-    assert value(samples, "metadata_held") == 0 and value(samples, "metadata_held_offset") == -1
+    assert value(samples, "metadata_blocked") == 0 and value(samples, "metadata_blocked_offset") == -1
     assert value(samples, "metadata_image_hash_mismatch_total") == value(samples, "metadata_image_diverged") == 0
     wrong = encode(ImageHashRecord(format=FORMAT, parts=(PartHash("topics", bytes(15) + b"x"),)))
     loader.on_commit([CommittedBatch(Offset(3), Epoch(1), 0, (encode(NoOpRecord()), wrong))])
@@ -150,7 +150,7 @@ def test_metadata_that_stands_still_or_differs_is_reported() -> None:
     samples = scrape(make_sources(loader=loader))
     assert value(samples, "metadata_image_hashes_compared_total") == 1
     assert value(samples, "metadata_image_hash_mismatch_total") == value(samples, "metadata_image_diverged") == 1
-    assert value(samples, "metadata_held") == 1 and value(samples, "metadata_held_offset") == 5
+    assert value(samples, "metadata_blocked") == 1 and value(samples, "metadata_blocked_offset") == 5
     assert value(samples, "metadata_apply_errors_total") == 1
 
 

@@ -64,7 +64,7 @@ def fetch_request() -> FetchRequest:
 @pytest.mark.parametrize("seed", range(6))
 async def test_answers_come_in_request_order_though_they_are_ready_in_another(seed: int) -> None:
     replicas = RememberingReplicas()
-    replicas.is_holding = True
+    replicas.is_withholding = True
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         sent = [client.frame(produce_request(b"batch%d" % i), 9) for i in range(5)]
@@ -220,7 +220,7 @@ async def test_an_answer_that_waits_for_the_one_before_it_is_released_with_its_c
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(100))
     replicas.ranges = [(0, 100)]
-    replicas.is_holding = True
+    replicas.is_withholding = True
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         await client.send(client.frame(produce_request(b"held"), 9)[1] + client.frame(fetch_request(), 12)[1])
@@ -433,7 +433,7 @@ async def size_of_answer(server: KafkaServer, frame: bytes) -> int:
 
 async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
     replicas = RememberingReplicas()
-    replicas.is_holding = True
+    replicas.is_withholding = True
     config = NetworkConfig(in_flight_requests_max=4)
     async with running_server(make_services(replica_manager=replicas), config) as server:
         client = await RawClient.connect(server)
@@ -444,7 +444,7 @@ async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
         await client.read_frame()
         await turns()
         assert len(replicas.waiting) == 4
-        replicas.is_holding = False
+        replicas.is_withholding = False
         for respond in replicas.waiting:
             respond()
         for _ in range(9):

@@ -147,7 +147,7 @@ def test_random_frames_cut_and_held_anywhere_keep_their_bytes_and_order(seed: in
     def take() -> None:
         for frame in reader.frames():
             if random_.random() < 0.3:
-                reader.hold()
+                reader.postpone()
                 return
             found.append(bytes(frame))
 
@@ -157,7 +157,7 @@ def test_random_frames_cut_and_held_anywhere_keep_their_bytes_and_order(seed: in
         stream = stream[count:]
         if is_ready:
             take()
-        while reader.is_holding:
+        while reader.has_postponed:
             buffers.shared[:] = b"\xee" * len(buffers.shared)  # another connection reads meanwhile
             take()
     assert found == bodies
@@ -172,14 +172,14 @@ def test_held_frames_wait_as_they_are_and_no_bytes_may_come_meanwhile() -> None:
     taken: list[bytes] = []
     for frame in reader.frames():
         if len(taken) == 1:
-            reader.hold()
+            reader.postpone()
             break
         taken.append(bytes(frame))
-    assert taken == BODIES[:1] and reader.is_holding
+    assert taken == BODIES[:1] and reader.has_postponed
     with pytest.raises(InvariantViolated):
         reader.received(1)
     assert [bytes(frame) for frame in reader.frames()] == BODIES[1:3]
-    assert not reader.is_holding
+    assert not reader.has_postponed
     assert feed(reader, framed(BODIES[3])[9:]) == BODIES[3:]
 
 
@@ -241,9 +241,9 @@ def test_a_connection_that_closes_gives_its_buffer_back_once(is_whole: bool) -> 
     for start in range(0, len(stream) - (not is_whole), 50_000):
         if write(reader, stream[start : start + 50_000][: len(stream) - start - (not is_whole)])[1]:
             for _ in reader.frames():
-                reader.hold()
+                reader.postpone()
                 break
-    assert reader.is_holding == is_whole and len(buffers.lent) == 1
+    assert reader.has_postponed == is_whole and len(buffers.lent) == 1
     reader.drop()
     reader.drop()
-    assert not buffers.lent and not reader.is_holding and buffers.memory.used == 0
+    assert not buffers.lent and not reader.has_postponed and buffers.memory.used == 0

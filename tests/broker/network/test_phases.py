@@ -59,7 +59,7 @@ async def test_the_bytes_of_each_api_are_those_of_its_frames() -> None:
 
 async def test_what_waits_for_followers_is_remote_and_all_phases_are_of_one_request_in_many() -> None:
     replicas = RememberingReplicas()
-    replicas.is_holding = True
+    replicas.is_withholding = True
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         for _ in range(MEASURED_EVERY + 1):
@@ -80,7 +80,7 @@ async def test_what_waits_for_followers_is_remote_and_all_phases_are_of_one_requ
 
 async def test_what_waits_behind_an_earlier_answer_is_in_the_response_queue() -> None:
     replicas = RememberingReplicas()
-    replicas.is_holding = True
+    replicas.is_withholding = True
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         await client.send(client.frame(produce_request(b"first"), 9)[1] + client.frame(fetch_request(), 12)[1])

@@ -72,7 +72,7 @@ def length_s(span: ReadableSpan) -> float:
 
 async def test_a_produce_is_appended_replicated_and_answered() -> None:
     traced, replicas = Traced(), RememberingReplicas()
-    replicas.is_holding = True
+    replicas.is_withholding = True
     async with running_server(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as server:
         client = await RawClient.connect(server)
         correlation_id, frame = client.frame(produce(700, 30), 9)
@@ -109,9 +109,9 @@ async def test_a_produce_is_appended_replicated_and_answered() -> None:
 
 
 async def test_own_flush_is_no_replication_and_what_waits_for_nothing_has_neither() -> None:
-    for is_holding, acks, waits in ((True, 1, {"flushed"}), (False, 1, set()), (False, -1, set())):
+    for is_withholding, acks, waits in ((True, 1, {"flushed"}), (False, 1, set()), (False, -1, set())):
         traced, replicas = Traced(), RememberingReplicas()
-        replicas.is_holding = is_holding
+        replicas.is_withholding = is_withholding
         async with running_server(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as server:
             client = await RawClient.connect(server)
             await client.send(client.frame(produce(8, acks=acks), 9)[1])

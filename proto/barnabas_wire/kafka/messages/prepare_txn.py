@@ -1,7 +1,7 @@
 """PrepareTxn (key 10000, our own): a transaction is written whole and waits for its decision.
 
 Kafka's KIP-939 has no such request: there a producer that takes part in two-phase commit is freed of the time-out from its first
-record on, and nothing at the broker tells a transaction that is ready from one whose producer died half-way. Here the producer says
+record on, and nothing at the broker distinguishes a transaction that is ready from one whose producer died half-way. Here the producer says
 when it is ready. Unprepared transactions time out as ever; a prepared one ends by EndTxn alone, with the id and epoch that
 prepared it, from whoever has them. ApiVersions offers this from barnabas.two.phase.version 1 on.
 """
