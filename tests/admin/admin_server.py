@@ -171,7 +171,7 @@ class FakeMember:
         """See QuorumMember."""
         return self._node.voters.by_id(self._node.quorum.leader_id)
 
-    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+    async def ask_for_voters(self, change: VoterChange, *, principal: str, client_host: str) -> VoterChangeAnswer:
         """See QuorumMember."""
         self._node.voter_changes.append(change)
         return VoterChangeAnswer(self._node.voter_error, "because of a rule", None)

@@ -16,6 +16,7 @@ from barnabas_broker.node.metadata_log import SEGMENT_BYTES, MetadataLog
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, Transport
+from barnabas_quorum.driver.membership import OnVotersChanged, VotersGuard
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
@@ -121,6 +122,8 @@ class Member:
             listener=self.listener,
             endpoint=None if self.port is None else ("127.0.0.1", self.port),
             bootstrap_servers=[(voter.host, voter.port) for voter in cluster.voters],
+            voters_guard=cluster.voters_guard,
+            on_voters_changed=cluster.on_voters_changed,
         )
         if self.port is not None:
             self._server = grpc.aio.server(options=SERVER_OPTIONS)
@@ -165,8 +168,11 @@ class Cluster:
         config: QuorumConfig = FAST,
         segment_bytes: int = SEGMENT_BYTES,
         kraft_version: int = 1,
+        voters_guard: VotersGuard | None = None,
+        on_voters_changed: OnVotersChanged | None = None,
     ) -> None:
         self.directory = directory
+        self.voters_guard, self.on_voters_changed = voters_guard, on_voters_changed
         self.config = config
         self.segment_bytes = segment_bytes
         self.wrap: Callable[[Transport, BrokerId], Transport] = lambda transport, node_id: transport

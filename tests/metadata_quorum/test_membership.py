@@ -14,6 +14,7 @@ from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft import membership
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterRefusal
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset, Uuid
 from tests.metadata_quorum.quorum_cluster import FAST, SETTLE_S, Cluster, Member, free_ports, until
 
@@ -270,3 +271,54 @@ async def make_upgrade(cluster: Cluster, asked: Member) -> None:
             await cluster.leader()
             answer = await change(asked, VoterChangeKind.UPGRADE, asked.voter)
     assert answer.error is ReplyError.NONE, answer
+
+
+async def test_an_askers_name_travels_to_the_leader_which_checks_it_twice_and_notes_what_it_did(tmp_path: Path) -> None:
+    asked: list[tuple[VoterChangeKind, str, str]] = []
+    noted: list[tuple[Any, ...]] = []
+
+    def guard(wanted: VoterChange, principal: str, host: str) -> None:
+        asked.append((wanted.kind, principal, host))
+        if principal != "User:right" and not wanted.is_replicas_own:
+            raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{principal} may not")
+
+    def note(*facts: Any) -> None:
+        noted.append(facts)
+
+    async with Cluster(tmp_path, voters=3, voters_guard=guard, on_voters_changed=note) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"led"])
+        await cluster.all_have([b"led"])  # who has not fetched may have no connection to the leader yet
+        follower, leaving = (member for member in cluster.members if member is not leader)
+        await until(lambda: follower.node.leader_endpoint == leader.voter)
+        remove = VoterChange(VoterChangeKind.REMOVE, leaving.voter, 0)
+        before = leader.node.voters
+        for member in (follower, leader):
+            asked.clear()
+            refused = await member.node.ask_for_voters(remove, principal="User:wrong", client_host="10.0.0.9")
+            assert refused.error is ReplyError.CLUSTER_AUTHORIZATION_FAILED and refused.reason == "User:wrong may not"
+            assert asked == [(VoterChangeKind.REMOVE, "User:wrong", "10.0.0.9")]
+        assert not noted
+        asked.clear()
+        done = await follower.node.ask_for_voters(remove, principal="User:right", client_host="10.0.0.9")
+        assert done.error is ReplyError.NONE
+        assert set(asked) == {(VoterChangeKind.REMOVE, "User:right", "10.0.0.9")} and len(asked) >= 2
+        ((principal, host, change_, was, now, unknown),) = noted
+        assert (principal, host, change_.kind, was, unknown) == ("User:right", "10.0.0.9", remove.kind, before, "")
+        assert now == before.without_voter(leaving.key)
+
+
+async def test_a_right_that_goes_while_the_change_waits_refuses_it(tmp_path: Path) -> None:
+    is_asked = iter([True, False])
+
+    def guard(wanted: VoterChange, principal: str, host: str) -> None:
+        if not next(is_asked):
+            raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no more")
+
+    async with Cluster(tmp_path, voters=3, voters_guard=guard) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"led"])
+        other = next(member for member in cluster.members if member is not leader)
+        answer = await leader.node.change_voters(VoterChange(VoterChangeKind.REMOVE, other.voter, 0))
+        assert answer.error is ReplyError.CLUSTER_AUTHORIZATION_FAILED
+        assert ids(leader) == [1, 2, 3]

@@ -62,6 +62,11 @@ _GATES = {
 """By the method's name."""
 
 
+def current_caller() -> Caller:
+    """Who made the call that runs."""
+    return _CALLER.get()
+
+
 class CallersController:
     """The active controller, asked on behalf of whoever made the call that runs."""
 
@@ -78,7 +83,7 @@ class CallersController:
     ) -> R:
         """See ActiveController. The caller is known here, and cannot be given."""
         assert not principal and not client_host, "an admin service asks for its caller"
-        whose = _CALLER.get()
+        whose = current_caller()
         return await self._controller.ask(
             request, principal=whose.principal, client_host=whose.host, timeout_ms=timeout_ms
         )

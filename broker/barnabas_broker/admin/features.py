@@ -8,7 +8,7 @@ Read next:  service.py, which serves these; metadata_quorum/controller/features.
 from __future__ import annotations
 
 from barnabas_broker.admin.errors import detail_of
-from barnabas_broker.admin.voters import make_change
+from barnabas_broker.admin.voters import make_callers_change
 from barnabas_broker.controller_client.feature_updates import carry_out
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_quorum.controller.request import ActiveController
@@ -81,7 +81,7 @@ async def update_features(
     reply = await carry_out(
         UpdateFeatures(updates=updates, validate_only=request.validate_only),
         ask=lambda wanted: controller.ask(wanted, timeout_ms=timeout_ms),
-        change_voters=lambda change: make_change(quorum, change),
+        change_voters=lambda change: make_callers_change(quorum, change),
     )
     return admin_pb2.UpdateFeaturesResponse(
         features=[

@@ -7,6 +7,7 @@ Read next:  service.py, which serves these; controller_client/quorum_view.py.
 
 from __future__ import annotations
 
+from barnabas_broker.admin.edge import current_caller
 from barnabas_broker.controller_client.quorum_health import is_silent
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_quorum.driver.quorum_description import QuorumDescription
@@ -27,13 +28,20 @@ async def change_voters(view: LeaderView, request: admin_pb2.ChangeVotersRequest
     node_id = BrokerId(request.id)
     directory_id = _directory(await view.describe(), request, node_id, is_added=is_added, now_ms=view.now_ms())
     voter = Voter(ReplicaKey(node_id, directory_id), request.host, request.port)
-    await make_change(view, VoterChange(VoterChangeKind.ADD if is_added else VoterChangeKind.REMOVE, voter, 0))
+    change = VoterChange(VoterChangeKind.ADD if is_added else VoterChangeKind.REMOVE, voter, 0)
+    await make_callers_change(view, change)
     return admin_pb2.ChangeVotersResponse(id=node_id, directory_id=str(directory_id))
 
 
-async def make_change(view: LeaderView, change: VoterChange) -> None:
+async def make_callers_change(view: LeaderView, change: VoterChange) -> None:
+    """The change that is asked for by whoever made the admin call that runs."""
+    whose = current_caller()
+    await make_change(view, change, principal=whose.principal, client_host=whose.host)
+
+
+async def make_change(view: LeaderView, change: VoterChange, *, principal: str, client_host: str) -> None:
     """Bring a change to the leader and wait for it. Raises the KafkaError it is refused with."""
-    answer = await view.ask_for_voters(change)
+    answer = await view.ask_for_voters(change, principal=principal, client_host=client_host)
     if answer.error is not ReplyError.NONE:
         raise KafkaError.of(ErrorCode(answer.error), answer.reason)
 

@@ -40,7 +40,9 @@ async def update_features(
         ask=lambda wanted: services.controller.ask(
             wanted, principal=context.principal, client_host=context.client_host
         ),
-        change_voters=services.change_voters,
+        change_voters=lambda change: services.change_voters(
+            change, principal=context.principal, client_host=context.client_host
+        ),
     )
     reply = await within(call, request.timeout_ms)
     first = next((result.error for result in reply.results if result.error is not None), None)

@@ -66,7 +66,16 @@ class BrokerKey(NamedTuple):
     """The value is a secret: it is described as null."""
 
 
-async def refuse_voter_change(change: VoterChange) -> None:
+class ChangeVoters(Protocol):
+    """Has the quorum's leader change who votes, on behalf of `principal`; ends when that is committed. Raises the KafkaError that
+    refuses it."""
+
+    def __call__(self, change: VoterChange, *, principal: str, client_host: str) -> Awaitable[None]:
+        """`client_host`: the address that the principal came from."""
+        ...
+
+
+async def refuse_voter_change(change: VoterChange, *, principal: str, client_host: str) -> None:
     """Of a broker that reaches no quorum."""
     raise KafkaError.of(
         ErrorCode.BROKER_NOT_AVAILABLE, f"no quorum is known here that could {change.kind.value} a voter"
@@ -96,8 +105,7 @@ class BrokerServices:
     """The node's own keys with their values, for DescribeConfigs."""
     voters: Callable[[], Sequence[Voter]] = tuple
     """Of the metadata quorum, with the addresses of their controller listeners."""
-    change_voters: Callable[[VoterChange], Awaitable[None]] = refuse_voter_change
-    """Has the quorum's leader change who votes; ends when that is committed. Raises the KafkaError that refuses it."""
+    change_voters: ChangeVoters = refuse_voter_change
     access: AccessControl = field(default_factory=AccessControl)
     """Gives each connection its access; by default, everything."""
     audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))

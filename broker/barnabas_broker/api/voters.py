@@ -36,7 +36,7 @@ async def add_raft_voter(
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a new voter needs the id of its metadata directory")
     endpoint = request.listeners[0]
     voter = Voter(_key(request.voter_id, request.voter_directory_id), endpoint.host, endpoint.port)
-    await within(services.change_voters(VoterChange(VoterChangeKind.ADD, voter, 0)), request.timeout_ms)
+    await within(_change(services, context, VoterChangeKind.ADD, voter), request.timeout_ms)
     return AddRaftVoterResponse()
 
 
@@ -47,8 +47,14 @@ async def remove_raft_voter(
     """Take a controller's vote."""
     _check_cluster(services, request.cluster_id)
     voter = Voter(_key(request.voter_id, request.voter_directory_id), "", 0)
-    await services.change_voters(VoterChange(VoterChangeKind.REMOVE, voter, 0))
+    await _change(services, context, VoterChangeKind.REMOVE, voter)
     return RemoveRaftVoterResponse()
+
+
+async def _change(services: BrokerServices, context: RequestContext, kind: VoterChangeKind, voter: Voter) -> None:
+    """On the client's behalf: the leader checks its right again."""
+    change = VoterChange(kind, voter, 0)
+    await services.change_voters(change, principal=context.principal, client_host=context.client_host)
 
 
 def _check_cluster(services: BrokerServices, cluster_id: str | None) -> None:

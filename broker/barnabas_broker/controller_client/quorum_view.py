@@ -51,7 +51,7 @@ class QuorumMember(Protocol):
         """The leader with its address, if it is known."""
         ...
 
-    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+    async def ask_for_voters(self, change: VoterChange, *, principal: str, client_host: str) -> VoterChangeAnswer:
         """Have the leader change the voter set. Raises PeerUnreachable."""
         ...
 
@@ -112,9 +112,10 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         """Wall time, ms since 1970."""
         return self._clock_ms()
 
-    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
-        """Have the quorum's leader change the voter set; ends when that is committed. Raises PeerUnreachable."""
-        return await self._quorum.ask_for_voters(change)
+    async def ask_for_voters(self, change: VoterChange, *, principal: str, client_host: str) -> VoterChangeAnswer:
+        """Have the quorum's leader change the voter set, on behalf of `principal` who came from the address `client_host`; ends
+        when that is committed. Raises PeerUnreachable."""
+        return await self._quorum.ask_for_voters(change, principal=principal, client_host=client_host)
 
     async def close(self) -> None:
         """Close the connection to the leader."""

@@ -47,6 +47,7 @@ from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
@@ -136,8 +137,9 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     loader = MetadataLoader()
     applied = AppliedOffset()
     driver: ControllerDriver | None = None
+    authorizer = config.authorization.new_authorizer()
+    request_guard = None if authorizer is None else RequestGuard(authorizer, on_verdict=context.audit.denied)
     if server.is_controller:
-        authorizer = config.authorization.new_authorizer()
         validators = ConfigValidators(
             topic=settings.validate_topic,
             broker=partial(_validate_broker, settings),
@@ -155,7 +157,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             node_id=server.id,
             clock_ms=wall_ms,
             probe=TcpProbe(),
-            guard=None if authorizer is None else RequestGuard(authorizer, on_verdict=context.audit.denied),
+            guard=request_guard,
             on_change=context.audit.changed if context.audit.is_on else None,
         )
     bootstrap_servers = [
@@ -182,6 +184,11 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     if door.credentials is not None:
         door.credentials.check_identity(server.node_id, storage.cluster_id)
     dialer = door.dialer(storage.cluster_id)
+
+    def check_voters(change: VoterChange, principal: str, host: str) -> None:
+        assert request_guard is not None, "without an authorizer nobody asks"
+        request_guard.check_voters(loader.image, change, principal=principal, host=host)
+
     transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=guard, dialer=dialer)
     listener = MetadataListener(loader, leader_observers=())
     quorum = QuorumNode(
@@ -196,6 +203,8 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         endpoint=own_address(server, storage.voters, storage.replica),
         on_loading=spare_the_collector,
         bootstrap_servers=bootstrap_servers,
+        voters_guard=None if request_guard is None else check_voters,
+        on_voters_changed=context.audit.voters_changed if context.audit.is_on else None,
     )
     addresses = VoterAddresses(lambda: quorum.voters, lambda: quorum.leader_endpoint)
     client = ControllerClient(

@@ -184,7 +184,9 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
             config.authorization.new_authorizer(), acls=lambda: cache.image.acls, on_denied=context.audit.denied
         ),
         audit=context.audit,
-        change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
+        change_voters=lambda change, *, principal, client_host: context.control.call(
+            make_change(control.leader_view, change, principal=principal, client_host=client_host)
+        ),
     )
     brokers.serve = serve_own_calls(services)
     traces = open_traces(

@@ -23,6 +23,8 @@ from barnabas_broker.security.listener_security import has_secret
 from barnabas_quorum.image.authorizer import Verdict
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.rights import Right
+from barnabas_quorum.raft.messages import VoterChange
+from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import Record
 from barnabas_wire.kafka.errors import KafkaError
 
@@ -117,6 +119,21 @@ class AuditLog:
                 outcome="committed" if error is None else f"unknown: {error.message}",
                 changes=describe(before, records, has_secret=has_secret),
             )
+
+    def voters_changed(
+        self, principal: str, host: str, change: VoterChange, before: VoterSet, after: VoterSet, unknown: str
+    ) -> None:
+        """The quorum's voters were changed; or, with `unknown` for a reason, nobody knows."""
+        self.note(
+            "change",
+            principal=principal,
+            host=host,
+            request="ChangeVoters",
+            outcome=f"unknown: {unknown}" if unknown else "committed",
+            changes=[
+                {"record": "KRaftVoters", "change": change.kind.name, "before": str(before), "after": str(after)},
+            ],
+        )
 
     # ---- the writer's thread -----------------------------------------------------------------------------------------
 

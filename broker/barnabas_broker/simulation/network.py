@@ -250,9 +250,15 @@ class SimulatedTransport:
 
         return await self._ask("DescribeReplica", voter, ask, timeout_s)
 
-    async def change_voters(self, change: Any, leader: Voter, *, timeout_s: float) -> Any:
+    async def change_voters(
+        self, change: Any, leader: Voter, *, principal: str, client_host: str, timeout_s: float
+    ) -> Any:
         """See barnabas_quorum.driver.grpc_transport.Transport."""
-        return await self._ask("ChangeVoters", leader, lambda node: node.quorum.change_voters(change), timeout_s)
+
+        def make(node: NodeParts) -> Awaitable[Any]:
+            return node.quorum.change_voters(change, principal=principal, client_host=client_host)
+
+        return await self._ask("ChangeVoters", leader, make, timeout_s)
 
     async def _ask(
         self, kind: str, voter: Voter, handle: Callable[[NodeParts], Awaitable[Any]], timeout_s: float

@@ -3,7 +3,7 @@
 May touch:  image/authorizer.py, image/rights.py, the requests.   Must not touch: asyncio, gRPC, what a decision means.
 Invariants: what a node asks for itself is not checked here: the listener lets in nodes only (Door.PEER); a request that somebody else asked
             for is refused as a whole if one thing in it is refused, for the node that forwarded it has sorted those out already.
-Read next:  driver/controller_driver.py, which asks before it decides.
+Read next:  driver/controller_driver.py, which asks before it decides; driver/membership.py, before it changes the voters.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from barnabas_quorum.image.rights import (
     Right,
     refusal,
 )
+from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_quorum.records_security import AclResourceType
 from barnabas_wire.kafka.ids import NODE_PRINCIPAL
@@ -65,6 +66,15 @@ class RequestGuard:
         self._authorizer.follow(image.acls.entries)
         for asked in _asked(image, request):
             self._check(principal, host, asked)
+
+    def check_voters(self, image: MetadataImage, change: VoterChange, *, principal: str, host: str) -> None:
+        """The same for a change of the quorum's voters, which its leader carries out and no controller decides."""
+        if change.is_replicas_own:
+            return
+        gate = RPC_RIGHTS["Quorum/ChangeVoters"].gate
+        assert gate is not None, "the table says what an operator needs"
+        self._authorizer.follow(image.acls.entries)
+        self._check(principal, host, ((gate, CLUSTER_NAME),))
 
     def _check(self, principal: str, host: str, asked: Asked) -> None:
         verdicts = []

@@ -3,6 +3,7 @@
 May touch:  the generated types.      Must not touch: gRPC, images, decisions.
 Invariants: every call that a node makes in its own name is in here, found by its fields and by the requests' `is_nodes_own`; a call
             that carries out somebody else's wish (CreateTopics) claims nothing: its principal is checked where it is carried out.
+            A change of voters is a node's own where VoterChange.is_replicas_own says so.
 Read next:  barnabas_wire/rpc/peers.py, whose guard compares the claim with the caller's certificate.
 """
 
@@ -31,5 +32,9 @@ def claimed_id(message: Any) -> int | None:
         return int(message.header.source.id)
     if isinstance(message, controller_pb2.HeartbeatMessage):
         return int(message.broker_id)
+    if isinstance(message, quorum_pb2.ChangeVotersCall):
+        if message.HasField("joiner"):
+            return int(message.joiner.id)
+        return int(message.voter.replica.id) if message.kind == quorum_pb2.ChangeVotersCall.UPDATE else None
     field = _FIELD_BY_CALL.get(type(message))
     return None if field is None else int(getattr(message, field))

@@ -36,7 +36,7 @@ from barnabas_quorum.raft.messages import (
     VoteRequest,
 )
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import quorum_pb2, quorum_pb2_grpc
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 
@@ -65,6 +65,14 @@ class VoterChangeAnswer(NamedTuple):
     """Who leads, as far as the answerer knows."""
 
 
+class ChangeVoters(Protocol):
+    """QuorumNode.change_voters."""
+
+    def __call__(self, change: VoterChange, *, principal: str, client_host: str) -> Awaitable[VoterChangeAnswer]:
+        """See there."""
+        ...
+
+
 class Transport(Protocol):
     """How a replica reaches the voters."""
 
@@ -79,8 +87,13 @@ class Transport(Protocol):
         """Who listens at the voter's address. Raises PeerUnreachable."""
         ...
 
-    async def change_voters(self, change: VoterChange, leader: Voter, *, timeout_s: float) -> VoterChangeAnswer:
-        """Ask the leader for a change of the voter set. Raises PeerUnreachable."""
+    async def change_voters(
+        self, change: VoterChange, leader: Voter, *, principal: str, client_host: str, timeout_s: float
+    ) -> VoterChangeAnswer:
+        """Ask the leader for a change of the voter set, on behalf of `principal` who came from the address `client_host`.
+
+        Raises PeerUnreachable.
+        """
         ...
 
     async def close(self) -> None:
@@ -157,7 +170,9 @@ class GrpcTransport:
             raise PeerUnreachable(f"{voter} answered nonsense: {error}") from None
         return ReplicaIdentity(key, answer.kraft_version_min, answer.kraft_version_max)
 
-    async def change_voters(self, change: VoterChange, leader: Voter, *, timeout_s: float) -> VoterChangeAnswer:
+    async def change_voters(
+        self, change: VoterChange, leader: Voter, *, principal: str, client_host: str, timeout_s: float
+    ) -> VoterChangeAnswer:
         """See Transport.change_voters."""
         call = quorum_pb2.ChangeVotersCall(
             cluster_id=self._cluster_id,
@@ -165,6 +180,7 @@ class GrpcTransport:
             voter=_voter_to_wire(change.voter),
             joiner=None if change.joiner is None else _replica_to_wire(change.joiner),
             incarnation=str(self._incarnation.current),
+            asker=quorum_pb2.Asker(principal=principal, host=client_host),
         )
         try:
             answer = await (await self._stub(leader)).ChangeVoters(call, timeout=timeout_s)
@@ -232,7 +248,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         cluster_id: str,
         handle: Callable[[Request], Awaitable[Reply]],
         identity: ReplicaIdentity | None = None,
-        change_voters: Callable[[VoterChange], Awaitable[VoterChangeAnswer]] | None = None,
+        change_voters: ChangeVoters | None = None,
         incarnation: IncarnationGuard | None = None,
     ) -> None:
         """handle, identity, change_voters: QuorumNode's. Without the latter two the node takes no part in such changes."""
@@ -354,7 +370,8 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             change = _change_from_wire(request)
         except (ValueError, KeyError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        done = await self._change_voters(change)
+        asker = request.asker
+        done = await self._change_voters(change, principal=asker.principal or ANONYMOUS, client_host=asker.host)
         return quorum_pb2.ChangeVotersAnswer(error=done.error, reason=done.reason, leader=_voter_to_wire(done.leader))
 
     async def _check_cluster(self, header: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:

@@ -3,7 +3,8 @@ operator or for themselves.
 
 May touch:  asyncio, the Transport.   Must not touch: the rules (raft/membership.py), the log.
 Invariants: nobody becomes a voter whose address does not answer with the very id and directory that is named, or which
-            cannot speak the finalized kraft.version; kraft.version rises only when it is asked for.
+            cannot speak the finalized kraft.version; kraft.version rises only when it is asked for; who asks is checked by the
+            leader before it looks at anything, and again when the change begins.
 Read next:  ../raft/membership.py; node.py.
 """
 
@@ -22,7 +23,9 @@ from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.membership import own_update
 from barnabas_quorum.raft.membership import refusal as rule_refusal
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterChangeResult, VoterRefusal
-from barnabas_quorum.raft.voters import Voter
+from barnabas_quorum.raft.voters import Voter, VoterSet
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import NODE_PRINCIPAL
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +39,27 @@ ASK_AGAIN_S = 0.1
 """Between two questions for a leader, and two attempts to begin; an election takes a few of these."""
 
 
+MAY_BE_MADE = (ReplyError.NONE, ReplyError.REQUEST_TIMED_OUT)
+"""Answers after which the voter set is another, or may become another."""
+
+VotersGuard = Callable[[VoterChange, str, str], None]
+"""(change, principal, host): raises the KafkaError that refuses it to that principal."""
+OnVotersChanged = Callable[[str, str, VoterChange, VoterSet, VoterSet, str], None]
+"""(principal, host, change, voters before, voters now, why nobody knows whether it is committed or ""): for the audit log."""
+
+
+class Asker(NamedTuple):
+    """On whose behalf a change is asked for."""
+
+    principal: str
+    host: str
+
+
 class Change(NamedTuple):
     """A change on its way to the core. `done`: how it ended, or why it cannot begin at the moment."""
 
     change: VoterChange
+    asker: Asker
     done: asyncio.Future[VoterChangeAnswer | VoterRefusal]
 
 
@@ -54,14 +74,18 @@ class VoterChanges:
         me: Voter | None,
         transport: Transport,
         report: Callable[[Change], None],
+        guard: VotersGuard | None = None,
+        on_changed: OnVotersChanged | None = None,
     ) -> None:
         """`me`: this replica and its controller listener; None on a broker, which can never vote. `report` brings a change
-        to the loop, which calls `begin` and `finish`."""
+        to the loop, which calls `begin` and `finish`. `guard`: None where there is no authorizer."""
         self._config = config
         self._core = core
         self._me = me
         self._transport = transport
         self._report = report
+        self._guard = guard
+        self._on_changed = on_changed
         self._last_correlation = 0
         self._in_hand = 0
         self._waiting: dict[int, asyncio.Future[VoterChangeAnswer | VoterRefusal]] = {}
@@ -71,7 +95,7 @@ class VoterChanges:
         """Who this replica is, for a leader that is asked to let it vote."""
         return ReplicaIdentity(self._core.me, 0, KRAFT_VERSION)
 
-    async def handle(self, change: VoterChange) -> VoterChangeAnswer:
+    async def handle(self, change: VoterChange, *, principal: str, client_host: str = "") -> VoterChangeAnswer:
         """A peer, or an operator by way of one, asks for a change. Answers when it is committed or refused.
 
         What passes by itself (the leader is new, another change is under way) is waited for as long as a request may take;
@@ -84,13 +108,25 @@ class VoterChanges:
             )
         if self._in_hand >= CHANGES_MAX:
             return self._answer(ReplyError.REQUEST_TIMED_OUT, f"{CHANGES_MAX} changes of the voter set wait already")
+        asker = Asker(principal, client_host)
+        if (refused := self._check(change, asker)) is not None:
+            return refused
         self._in_hand += 1
         try:
-            return await self._look_and_make(change)
+            return await self._look_and_make(change, asker)
         finally:
             self._in_hand -= 1
 
-    async def _look_and_make(self, change: VoterChange) -> VoterChangeAnswer:
+    def _check(self, change: VoterChange, asker: Asker) -> VoterChangeAnswer | None:
+        """The answer that refuses it, if its asker may not have it."""
+        if self._guard is not None:
+            try:
+                self._guard(change, *asker)
+            except KafkaError as error:
+                return self._answer(ReplyError(error.code), error.message)
+        return None
+
+    async def _look_and_make(self, change: VoterChange, asker: Asker) -> VoterChangeAnswer:
         core = self._core
         if change.kind in (VoterChangeKind.ADD, VoterChangeKind.UPDATE):
             refusal = None
@@ -107,20 +143,24 @@ class VoterChanges:
                     return self._answer(refusal.error, refusal.reason)
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._config.request_timeout_ms / 1000
-        while isinstance(outcome := await self._make(change), VoterRefusal):
+        before = core.voters
+        while isinstance(outcome := await self._make(change, asker), VoterRefusal):
             if clock() >= give_up:
                 return self._answer(outcome.error, outcome.reason)
             await asyncio.sleep(ASK_AGAIN_S)
+            before = core.voters
+        if self._on_changed is not None and core.voters != before and outcome.error in MAY_BE_MADE:
+            self._on_changed(*asker, change, before, core.voters, outcome.reason)
         return outcome
 
-    async def _make(self, change: VoterChange) -> VoterChangeAnswer | VoterRefusal:
+    async def _make(self, change: VoterChange, asker: Asker) -> VoterChangeAnswer | VoterRefusal:
         """One attempt. Ends with a VoterRefusal when the change cannot begin at the moment."""
         self._last_correlation += 1
         correlation = self._last_correlation
         done: asyncio.Future[VoterChangeAnswer | VoterRefusal] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = done
         try:
-            self._report(Change(change._replace(correlation=correlation), done))
+            self._report(Change(change._replace(correlation=correlation), asker, done))
             async with asyncio.timeout(self._config.request_timeout_ms / 1000):
                 return await done
         except TimeoutError:
@@ -134,6 +174,12 @@ class VoterChanges:
 
     def begin(self, change: Change, now_ms: int) -> None:
         """On the loop, with every promised offset handed over: let the core begin it."""
+        if (
+            refused := self._check(change.change, change.asker)
+        ) is not None:  # the right may have gone while the change waited
+            if not change.done.done():
+                change.done.set_result(refused)
+            return
         refusal = self._core.change_voters(change.change, now_ms)
         if refusal is not None and not change.done.done():
             change.done.set_result(refusal if refusal.is_passing else self._answer(refusal.error, refusal.reason))
@@ -144,21 +190,21 @@ class VoterChanges:
         if done is not None and not done.done():
             done.set_result(self._answer(result.error, result.reason))
 
-    async def ask_leader(self, change: VoterChange) -> VoterChangeAnswer:
+    async def ask_leader(self, change: VoterChange, *, principal: str, client_host: str = "") -> VoterChangeAnswer:
         """Bring a change to the leader, from any node; one that no longer leads has not begun it, so the next one is asked
         for as long as a request may take. Raises PeerUnreachable."""
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._config.request_timeout_ms / 1000
         while True:
-            answer = await self._ask_once(change)
+            answer = await self._ask_once(change, principal, client_host)
             if answer.error not in NOT_BEGUN or clock() >= give_up:
                 return answer
             await asyncio.sleep(ASK_AGAIN_S)
 
-    async def _ask_once(self, change: VoterChange) -> VoterChangeAnswer:
+    async def _ask_once(self, change: VoterChange, principal: str, client_host: str) -> VoterChangeAnswer:
         leader = self._core.leader_endpoint
         if self._core.is_leader:
-            return await self.handle(change)
+            return await self.handle(change, principal=principal, client_host=client_host)
         if leader is None:
             return self._answer(
                 ReplyError.BROKER_NOT_AVAILABLE,
@@ -166,7 +212,9 @@ class VoterChanges:
             )
         # the leader waits until it may begin and for a commit, after a look at the new voter
         timeout_s = 3.5 * self._config.request_timeout_ms / 1000
-        return await self._transport.change_voters(change, leader, timeout_s=timeout_s)
+        return await self._transport.change_voters(
+            change, leader, principal=principal, client_host=client_host, timeout_s=timeout_s
+        )
 
     async def keep_up(self) -> None:
         """Report this replica's own address to the leader when the voter set has another, and join if that is wanted.
@@ -182,7 +230,7 @@ class VoterChanges:
             if change is None:
                 continue
             try:
-                answer = await self.ask_leader(change)
+                answer = await self.ask_leader(change, principal=NODE_PRINCIPAL)
             except PeerUnreachable as error:
                 logger.debug("no %s of this replica: %s", change.kind.value, error)
                 continue

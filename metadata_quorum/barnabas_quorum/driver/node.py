@@ -33,7 +33,7 @@ from barnabas_quorum.driver.delivery import Delivery
 from barnabas_quorum.driver.election_watch import ElectionWatch
 from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.driver.log_flush import LogFlush
-from barnabas_quorum.driver.membership import Change, VoterChanges
+from barnabas_quorum.driver.membership import Change, OnVotersChanged, VoterChanges, VotersGuard
 from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
 from barnabas_quorum.driver.own_snapshots import OwnSnapshots
 from barnabas_quorum.driver.peer_requests import PeerRequests
@@ -65,7 +65,7 @@ from barnabas_quorum.raft.messages import (
 )
 from barnabas_quorum.raft.roles import Leader, Resigned
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class QuorumNode:
         endpoint: tuple[str, int] | None = None,
         bootstrap_servers: Sequence[tuple[str, int]] = (),
         on_loading: Callable[[bool], None] = lambda is_begun: None,
+        voters_guard: VotersGuard | None = None,
+        on_voters_changed: OnVotersChanged | None = None,
     ) -> None:
         """
         Args:
@@ -109,6 +111,7 @@ class QuorumNode:
             endpoint: where this replica's controller listener is reached; None on a broker, which never votes.
             bootstrap_servers: whom to ask for the leader besides the voters.
             on_loading: called with True when a snapshot begins to be loaded, False when that ends.
+            voters_guard: of changes of the voter set that this replica carries out as leader; None lets everybody.
         """
         self._config = config
         self._log = log
@@ -144,6 +147,8 @@ class QuorumNode:
             me=own_endpoint,
             transport=transport,
             report=self._post,
+            guard=voters_guard,
+            on_changed=on_voters_changed,
         )
         self.stats = Stats()
         self._inbox: deque[_Event] = deque()
@@ -285,13 +290,17 @@ class QuorumNode:
         """Who this replica is, for a leader that is asked to let it vote."""
         return self._changes.identity
 
-    async def change_voters(self, change: VoterChange) -> VoterChangeAnswer:
+    async def change_voters(
+        self, change: VoterChange, *, principal: str = ANONYMOUS, client_host: str = ""
+    ) -> VoterChangeAnswer:
         """Change the voter set as its leader; any other node answers who leads. Ends when the change is committed."""
-        return await self._changes.handle(change)
+        return await self._changes.handle(change, principal=principal, client_host=client_host)
 
-    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+    async def ask_for_voters(
+        self, change: VoterChange, *, principal: str = ANONYMOUS, client_host: str = ""
+    ) -> VoterChangeAnswer:
         """The same from any node: it asks the leader. Raises PeerUnreachable."""
-        return await self._changes.ask_leader(change)
+        return await self._changes.ask_leader(change, principal=principal, client_host=client_host)
 
     def describe(self) -> QuorumDescription:
         """The quorum as this node sees it."""

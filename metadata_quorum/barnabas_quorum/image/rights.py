@@ -283,7 +283,9 @@ RPC_RIGHTS: Mapping[str, Row] = {
     "Quorum/Fetch": OF_PEERS,
     "Quorum/FetchSnapshot": OF_PEERS,
     "Quorum/DescribeReplica": OF_PEERS,
-    "Quorum/ChangeVoters": OF_PEERS,
+    "Quorum/ChangeVoters": Row(
+        gate=Right(ALTER, CLUSTER), door=Door.PEER, note="a controller that joins or has moved asks for itself without"
+    ),
     "Bootstrap/DescribeQuorum": OF_PEERS,
     "QuorumView/DescribeOwnQuorum": OF_PEERS,
     "ControllerFacts/DescribeOwnReplica": OF_PEERS,

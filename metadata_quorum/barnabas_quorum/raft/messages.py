@@ -25,6 +25,7 @@ class ReplyError(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
+    CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_VERSION = 35
     INVALID_REQUEST = 42
     FENCED_LEADER_EPOCH = 74
@@ -296,6 +297,11 @@ class VoterChange(NamedTuple):
     joiner: ReplicaKey | None = None
     """The observer that asks for itself (auto-join); None when an operator asks. A replica that an operator has removed does not
     come back by itself."""
+
+    @property
+    def is_replicas_own(self) -> bool:
+        """Whether a replica asks for itself, and no operator does."""
+        return self.joiner is not None or self.kind is VoterChangeKind.UPDATE
 
 
 class VoterRefusal(NamedTuple):

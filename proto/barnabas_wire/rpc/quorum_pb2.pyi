@@ -190,8 +190,16 @@ class DescribeReplicaAnswer(_message.Message):
     incarnation: str
     def __init__(self, replica: _Optional[_Union[Replica, _Mapping]] = ..., kraft_version_min: _Optional[int] = ..., kraft_version_max: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
+class Asker(_message.Message):
+    __slots__ = ("principal", "host")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    host: str
+    def __init__(self, principal: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+
 class ChangeVotersCall(_message.Message):
-    __slots__ = ("cluster_id", "kind", "voter", "joiner", "incarnation")
+    __slots__ = ("cluster_id", "kind", "voter", "joiner", "incarnation", "asker")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ADD: _ClassVar[ChangeVotersCall.Kind]
@@ -207,12 +215,14 @@ class ChangeVotersCall(_message.Message):
     VOTER_FIELD_NUMBER: _ClassVar[int]
     JOINER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ASKER_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     kind: ChangeVotersCall.Kind
     voter: Voter
     joiner: Replica
     incarnation: str
-    def __init__(self, cluster_id: _Optional[str] = ..., kind: _Optional[_Union[ChangeVotersCall.Kind, str]] = ..., voter: _Optional[_Union[Voter, _Mapping]] = ..., joiner: _Optional[_Union[Replica, _Mapping]] = ..., incarnation: _Optional[str] = ...) -> None: ...
+    asker: Asker
+    def __init__(self, cluster_id: _Optional[str] = ..., kind: _Optional[_Union[ChangeVotersCall.Kind, str]] = ..., voter: _Optional[_Union[Voter, _Mapping]] = ..., joiner: _Optional[_Union[Replica, _Mapping]] = ..., incarnation: _Optional[str] = ..., asker: _Optional[_Union[Asker, _Mapping]] = ...) -> None: ...
 
 class ChangeVotersAnswer(_message.Message):
     __slots__ = ("error", "reason", "leader")

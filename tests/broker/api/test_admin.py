@@ -36,7 +36,7 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_replication import fetcher
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import ANONYMOUS, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from barnabas_wire.kafka.messages.alter_configs import AlterableConfig as ReplacedConfig
@@ -737,7 +737,8 @@ async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> No
     asked: list[VoterChange] = []
     refusal: list[KafkaError] = []
 
-    async def change(wanted: VoterChange) -> None:
+    async def change(wanted: VoterChange, *, principal: str, client_host: str) -> None:
+        assert (principal, client_host) == (ANONYMOUS, "127.0.0.1")
         asked.append(wanted)
         if refusal:
             raise refusal.pop()

@@ -34,7 +34,7 @@ class Member:
     def leader_endpoint(self) -> Voter | None:
         return self.voters.by_id(BrokerId(LEADER))
 
-    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+    async def ask_for_voters(self, change: VoterChange, *, principal: str, client_host: str) -> VoterChangeAnswer:
         raise NotImplementedError
 
 

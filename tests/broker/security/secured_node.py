@@ -74,8 +74,9 @@ class Client:
 class SecuredNode:
     """Where it listens."""
 
-    def __init__(self, anonymous: int, sasl: int, admin: int) -> None:
+    def __init__(self, anonymous: int, sasl: int, admin: int, controller: int) -> None:
         self.anonymous_port, self.sasl_port, self.admin_port = anonymous, sasl, admin
+        self.controller_port = controller
 
     async def client(self, user: str = "") -> Client:
         """A connection of the user, or of nobody."""
@@ -132,7 +133,7 @@ async def secured_node(
     )
     running = asyncio.create_task(node.run(stop))
     try:
-        secured = SecuredNode(anonymous, sasl, admin)
+        secured = SecuredNode(anonymous, sasl, admin, controller)
         await until(partial(_is_serving, secured), running)
         yield secured
     finally:

@@ -17,6 +17,8 @@ from barnabas_broker.security.listener_security import has_secret
 from barnabas_quorum.image.authorizer import NO_ACL
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.rights import CLUSTER, DESCRIBE, Right
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, FeatureLevelRecord
 from barnabas_quorum.records_security import (
     ClientQuotaRecord,
@@ -148,6 +150,24 @@ def test_a_quota_and_a_credential_say_what_was_before() -> None:
     )
     assert (quota["before"], quota["after"]) == (10.0, None)
     assert (again["before"], again["after"]) == (HIDDEN, HIDDEN)
+
+
+def test_a_change_of_voters_says_who_voted_before_and_who_votes_now(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log = log_at(path)
+    log.start()
+    before = VoterSet.parse("1@one:9093:AQEBAQEBAQEBAQEBAQEBAQ,2@two:9093:AgICAgICAgICAgICAgICAg")
+    leaving = before.voters[1]
+    now = before.without_voter(leaving.key)
+    for unknown in ("", "not committed after 2000 ms"):
+        change = VoterChange(VoterChangeKind.REMOVE, leaving, 0)
+        log.voters_changed("User:ann", "10.0.0.9", change, before, now, unknown)
+    log.close()
+    committed, lost = lines(path)
+    assert (committed["kind"], committed["request"], committed["principal"]) == ("change", "ChangeVoters", "User:ann")
+    assert (committed["outcome"], lost["outcome"]) == ("committed", "unknown: not committed after 2000 ms")
+    (change_,) = committed["changes"]
+    assert (change_["change"], change_["before"], change_["after"]) == ("REMOVE", str(before), str(now))
 
 
 def test_a_large_change_is_cut() -> None:

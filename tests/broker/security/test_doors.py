@@ -127,6 +127,20 @@ async def test_another_nodes_certificate_is_refused(authority: Path) -> None:
     assert "certificate of node 2" in str(error.details()) and "node 3's" in str(error.details())
 
 
+REMOVE, UPDATE = quorum_pb2.ChangeVotersCall.REMOVE, quorum_pb2.ChangeVotersCall.UPDATE
+ONE, TWO = quorum_pb2.Replica(id=1), quorum_pb2.Replica(id=2)
+
+
+def test_a_replica_asks_for_its_own_vote_in_its_own_name_and_an_operator_in_nobodys() -> None:
+    voter = quorum_pb2.Voter(replica=TWO)
+    for call, claimed in (
+        (quorum_pb2.ChangeVotersCall(kind=REMOVE, voter=voter), None),
+        (quorum_pb2.ChangeVotersCall(kind=UPDATE, voter=voter), 2),
+        (quorum_pb2.ChangeVotersCall(kind=REMOVE, voter=voter, joiner=ONE), 1),
+    ):
+        assert claimed_id(call) == claimed
+
+
 @pytest.mark.parametrize("name", ["alice", "stranger"])
 async def test_who_is_no_node_of_the_cluster_is_refused_on_the_peer_door(authority: Path, name: str) -> None:
     async with peer_door(authority) as port:
