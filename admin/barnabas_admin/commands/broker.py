@@ -7,7 +7,7 @@ Read next:  cluster.py, which shares the table.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, size_text, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas_admin.disks import DirectoryTotals
 
 
 @click.command("list")
@@ -68,36 +71,33 @@ def _ask_log_directories(
     invocation: Invocation, brokers: list[int]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows, one for each directory; and who did not answer, with why."""
+    from barnabas_admin.disks import read_totals
     from barnabas_admin.kafka import run_with_cluster, unreachable
     from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
 
     async def ask(client: ClusterClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         rows: list[dict[str, Any]] = []
         silent: list[dict[str, Any]] = []
         for broker in brokers:
             try:
-                answer = await client.call(DescribeLogDirsRequest(topics=None), broker_id=broker)
+                rows += [_log_directory(broker, found) for found in await read_totals(client, broker)]
             except (KafkaError, OSError) as error:
                 failure = unreachable(error, f"broker {broker}") if isinstance(error, OSError) else error
                 silent.append({"broker": broker, "error": failure.message or failure.code.name})
-                continue
-            rows += [_log_directory(broker, found) for found in answer.results]
         return rows, silent
 
     return run_with_cluster(invocation, ask)
 
 
-def _log_directory(broker: int, found: Any) -> dict[str, Any]:
-    sizes = [part.partition_size for topic in found.topics for part in topic.partitions]
+def _log_directory(broker: int, found: DirectoryTotals) -> dict[str, Any]:
     return {
         "broker": broker,
-        "directory": found.log_dir,
+        "directory": found.path,
         "state": "offline" if found.error_code else "online",
-        "total_bytes": found.total_bytes if found.total_bytes >= 0 else None,
-        "free_bytes": found.usable_bytes if found.usable_bytes >= 0 else None,
-        "replicas": len(sizes),
-        "replica_bytes": sum(sizes),
+        "total_bytes": found.total_bytes,
+        "free_bytes": found.usable_bytes,
+        "replicas": found.replica_count,
+        "replica_bytes": found.replica_bytes,
     }
 
 

@@ -25,13 +25,13 @@ from barnabas_admin.console import transactions as transaction_screens
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.health import verdict
 from barnabas_admin.console.spread import spread_of
+from barnabas_admin.disks import read_replica_sizes, read_totals
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group, describe_groups, list_groups
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
-from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_wire.rpc import admin_pb2, inspection_pb2
 
 Query = Mapping[str, str]
@@ -100,10 +100,11 @@ async def quorum(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 
 async def brokers(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     """Every registered broker, with its disks."""
-    found, sizes = await asyncio.gather(cluster.admin(AdminClient.list_brokers), _log_directories(cluster))
+    found = await cluster.admin(AdminClient.list_brokers)
     rows = [describe_broker(broker) for broker in found.brokers]
-    for row in rows:
-        row["directories"] = sizes.get(row["id"], [])
+    disks = await asyncio.gather(*(_directories(cluster, broker) for broker in found.brokers))
+    for row, directories in zip(rows, disks, strict=True):
+        row["directories"] = directories
         row["size_bytes"] = sum(each["size_bytes"] for each in row["directories"])
     return {"brokers": rows, "controller_id": _known(found.controller_id)}
 
@@ -111,18 +112,18 @@ async def brokers(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     """One broker: what it is and why, its directories, its configs."""
     broker_id = _number(query["broker"], "broker")
-    listed, sizes, explanation, configs = await asyncio.gather(
-        cluster.admin(AdminClient.list_brokers),
-        _log_directories(cluster),
+    listed = (await cluster.admin(AdminClient.list_brokers)).brokers
+    registered = next((each for each in listed if each.id == broker_id), None)
+    if registered is None:
+        raise AdminError(f"broker {broker_id} is not registered", code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    directories, explanation, configs = await asyncio.gather(
+        _directories(cluster, registered),
         cluster.admin(lambda admin: explanation_fields(admin.explain_broker(broker_id))),
         cluster.admin(lambda admin: _configs(admin, admin_pb2.RESOURCE_TYPE_BROKER, str(broker_id))),
     )
-    rows = [describe_broker(each) for each in listed.brokers if each.id == broker_id]
-    if not rows:
-        raise AdminError(f"broker {broker_id} is not registered", code=ErrorCode.BROKER_ID_NOT_REGISTERED)
     return {
-        "broker": rows[0],
-        "directories": sizes.get(broker_id, []),
+        "broker": describe_broker(registered),
+        "directories": directories,
         "explanation": explanation,
         "configs": configs,
     } | await charts.read_charts(
@@ -360,13 +361,7 @@ async def _partitions(cluster: ConsoleCluster, described: Any) -> dict[str, Any]
         offsets = await cluster.kafka(lambda client: _offsets(client, living))
     except (KafkaError, OSError, TimeoutError) as error:
         note = f"Offsets are not known: {error}"
-    asked = DescribableLogDirTopic(topic=name, partitions=[each.partition for each in described.partitions])
-    sizes = {
-        (found["topic"], found["partition"], broker_id): found["size_bytes"]
-        for broker_id, directories in (await _log_directories(cluster, of=asked)).items()
-        for directory in directories
-        for found in directory["replicas"]
-    }
+    sizes = await _leaders_sizes(cluster, described)
     rows = []
     for each in described.partitions:
         first, end = offsets.get(each.partition, (None, None))
@@ -382,7 +377,7 @@ async def _partitions(cluster: ConsoleCluster, described: Any) -> dict[str, Any]
                 "start": first,
                 "end": end,
                 "records": None if end is None or first is None else end - first,
-                "size_bytes": sizes.get((name, each.partition, each.leader)),
+                "size_bytes": sizes.get(each.partition),
                 "is_preferred_leader": bool(each.replicas) and each.leader == each.replicas[0],
                 "is_under_replicated": "under-replicated" in each.flags,
                 "flags": list(each.flags),
@@ -478,46 +473,42 @@ async def _offsets(client: ClusterClient, wanted: Sequence[TopicPartition]) -> d
     return {each.partition: found for each, found in (await _all_offsets(client, wanted)).items()}
 
 
-async def _log_directories(
-    cluster: ConsoleCluster, *, of: DescribableLogDirTopic | None = None
-) -> dict[int, list[dict[str, Any]]]:
-    """Broker -> its directories with what the replicas in them take; a broker that does not answer is left out.
-
-    of: the only topic whose replicas are asked about, and named; without it the sizes are of all.
-    """
-
-    async def of_broker(broker_id: int) -> tuple[int, list[dict[str, Any]]] | None:
-        try:
-            answer = await cluster.kafka(
-                lambda client: client.call(
-                    DescribeLogDirsRequest(topics=None if of is None else [of]), broker_id=broker_id
-                )
-            )
-        except (KafkaError, OSError, TimeoutError):
-            return None
-        return broker_id, [
-            {
-                "path": result.log_dir,
-                "error": result.error_code or None,
-                "size_bytes": sum(each.partition_size for found in result.topics for each in found.partitions),
-                "total_bytes": _known(result.total_bytes),
-                "usable_bytes": _known(result.usable_bytes),
-                "replicas": [
-                    {"topic": found.name, "partition": each.partition_index, "size_bytes": each.partition_size}
-                    for found in result.topics
-                    if of is not None
-                    for each in found.partitions
-                ],
-            }
-            for result in answer.results
-        ]
-
+async def _directories(cluster: ConsoleCluster, broker: admin_pb2.Broker) -> list[dict[str, Any]]:
+    """A broker's directories with what the replicas in them take; none of one that does not answer."""
+    if broker.fenced:
+        return []
     try:
-        view = await cluster.kafka(lambda client: client.metadata([]))
+        found = await cluster.kafka(lambda client: read_totals(client, broker.id))
     except (KafkaError, OSError, TimeoutError):
-        return {}
-    answers = await asyncio.gather(*(of_broker(broker_id) for broker_id in view.brokers))
-    return dict(answer for answer in answers if answer is not None)
+        return []
+    return [
+        {
+            "path": each.path,
+            "error": each.error_code or None,
+            "replica_count": each.replica_count,
+            "size_bytes": each.replica_bytes,
+            "total_bytes": each.total_bytes,
+            "usable_bytes": each.usable_bytes,
+        }
+        for each in found
+    ]
+
+
+async def _leaders_sizes(cluster: ConsoleCluster, described: admin_pb2.Topic) -> dict[int, int]:
+    """Partition -> bytes of its leader's replica, of those whose leaders answer."""
+    led: dict[int, list[int]] = {}
+    for each in described.partitions:
+        if each.leader >= 0:
+            led.setdefault(each.leader, []).append(each.partition)
+
+    async def of_leader(broker_id: int, partitions: list[int]) -> dict[int, int]:
+        try:
+            return await cluster.kafka(lambda client: read_replica_sizes(client, broker_id, described.name, partitions))
+        except (KafkaError, OSError, TimeoutError):
+            return {}
+
+    answers = await asyncio.gather(*(of_leader(*each) for each in led.items()))
+    return {partition: size for answer in answers for partition, size in answer.items()}
 
 
 def _configs(admin: AdminClient, kind: admin_pb2.ResourceType, name: str) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ Read next:  barnabas_replication/deletion.py.
 Behaviour: -1 in DeleteRecords means everything committed; it answers when every live replica has moved its log start, or with
 REQUEST_TIMED_OUT. Difference from Kafka: the log starts are durable by then. DescribeLogDirs names a directory
 that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827);
-no directory is ever cordoned (v5). A replica that the cleaner has set aside is named with the reason, in a tagged field that Kafka's
-clients skip.
+no directory is ever cordoned (v5). Tagged fields of our own, which Kafka's clients neither send nor read: the reason why the cleaner has
+set a replica aside; and from v2 on a directory's totals in the place of its replicas, for whoever asks for no more: naming each of
+thousands takes most of the time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.rights import DELETE, TOPIC
 from barnabas_replication.errors import InternalTopic
+from barnabas_replication.manager import ReplicaManager
+from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
@@ -33,6 +37,7 @@ from barnabas_wire.kafka.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from barnabas_wire.kafka.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -52,38 +57,55 @@ UNKNOWN_BYTES = -1
 def describe_log_dirs(
     services: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Size and lag of the replicas held here, by log directory; null topics means all."""
-    wanted = None
-    if request.topics is not None:
-        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-    online, offline = services.replica_manager.log_directories
-    faults = services.replica_manager.cleaner_faults
-    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {path: defaultdict(list) for path in online}
-    for partition in services.replica_manager.partitions():
-        topic, number = partition.topic_partition
-        topics = found.get(os.path.dirname(partition.log.directory))
-        if topics is not None and (wanted is None or (topic, number) in wanted):
-            topics[topic].append(
-                DescribeLogDirsPartition(
-                    partition_index=number,
-                    partition_size=partition.log.size_bytes,
-                    offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
-                    cleaner_fault=faults.get(partition.topic_partition, ""),
-                )
-            )
-    results = [_directory(path, topics) for path, topics in found.items()]
+    """Size and lag of the replicas held here, by log directory, or the sum of their sizes; null topics means all."""
+    manager = services.replica_manager
+    online, offline = manager.log_directories
+    hosted: dict[str, list[Partition]] = {path: [] for path in online}
+    for partition in manager.partitions() if request.topics is None else _asked(manager, request.topics):
+        replicas = hosted.get(partition.log.directory.rpartition(os.sep)[0])
+        if replicas is not None:
+            replicas.append(partition)
+    faults = manager.cleaner_faults
+    results = [
+        _summed(path, replicas) if request.is_summed else _listed(path, replicas, faults)
+        for path, replicas in hosted.items()
+    ]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=[]) for path in offline
     ]
     return DescribeLogDirsResponse(results=sorted(results, key=lambda result: result.log_dir))
 
 
-def _directory(path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
-    try:
-        volume = shutil.disk_usage(path)
-        total_bytes, usable_bytes = volume.total, volume.free
-    except OSError:  # it is about to fail; whoever writes to it next will say so
-        total_bytes = usable_bytes = UNKNOWN_BYTES
+def _asked(manager: ReplicaManager, topics: Iterable[DescribableLogDirTopic]) -> Iterator[Partition]:
+    wanted = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
+    return (partition for each in wanted if (partition := manager.partition(each)) is not None)
+
+
+def _summed(path: str, replicas: Sequence[Partition]) -> DescribeLogDirsResult:
+    total_bytes, usable_bytes = _volume(path)
+    return DescribeLogDirsResult(
+        log_dir=path,
+        topics=[],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+        replica_count=len(replicas),
+        replica_bytes=sum(partition.log.size_bytes for partition in replicas),
+    )
+
+
+def _listed(path: str, replicas: Iterable[Partition], faults: Mapping[TopicPartition, str]) -> DescribeLogDirsResult:
+    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for partition in replicas:
+        topic, number = partition.topic_partition
+        topics[topic].append(
+            DescribeLogDirsPartition(
+                partition_index=number,
+                partition_size=partition.log.size_bytes,
+                offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
+                cleaner_fault=faults.get(partition.topic_partition, ""),
+            )
+        )
+    total_bytes, usable_bytes = _volume(path)
     return DescribeLogDirsResult(
         log_dir=path,
         topics=[
@@ -93,6 +115,15 @@ def _directory(path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> 
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
+
+
+def _volume(path: str) -> tuple[int, int]:
+    """How big its file system is, and how much of that is free."""
+    try:
+        volume = shutil.disk_usage(path)
+    except OSError:  # it is about to fail; whoever writes to it next will say so
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return volume.total, volume.free
 
 
 def _delete_error(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:

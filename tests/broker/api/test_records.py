@@ -26,7 +26,7 @@ from barnabas_wire.kafka.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_wire.kafka.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.list_offsets import (
@@ -343,6 +343,16 @@ async def test_log_directories_say_what_they_hold(broker: SingleBroker) -> None:
         volume = shutil.disk_usage(directory.log_dir)
         assert directory.total_bytes == (volume.total if version >= 4 else -1)
         assert (0 < directory.usable_bytes <= volume.total) is (version >= 4)
+        assert (directory.replica_count, directory.replica_bytes) == (-1, -1), "Kafka's answer, byte for byte"
+        summed = DescribeLogDirsRequest(topics=None, is_summed=True)
+        (directory,) = (await client.call(summed, version)).results
+        if version == 1:  # it has no room for the question, nor for the answer
+            assert len(directory.topics[0].partitions) == 2 and directory.replica_count == -1
+        else:
+            assert (directory.topics, directory.replica_count, directory.replica_bytes) == ([], 2, len(batch))
+            one = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(TOPIC, [1])], is_summed=True)
+            (directory,) = (await client.call(one, version)).results
+            assert (directory.replica_count, directory.replica_bytes) == (1, 0)
     # A directory that failed is named, with why; and one of which nothing is asked, too.
     with patch.object(DirectoryHealth, "offline_directories", ["/gone"]):
         answer = await client.call(DescribeLogDirsRequest(topics=[]), 4)

@@ -24,6 +24,9 @@ class DescribeLogDirsRequest(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 5, 2
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")  # null: all
+    # Ours alone, far above Kafka's tags: the totals of each directory are enough. A broker that does not know it, Kafka's too,
+    # answers with every replica
+    is_summed: bool = boolean("2+", tag=64)
 
 
 @dataclass(slots=True)
@@ -58,6 +61,9 @@ class DescribeLogDirsResult:
     total_bytes: int = int64("4+", default=-1)
     usable_bytes: int = int64("4+", default=-1)
     is_cordoned: bool = boolean("5+")  # no new replicas are placed here
+    # Ours alone, answers to is_summed, in the place of `topics`: the replicas asked about, and their bytes; -1: see `topics`
+    replica_count: int = int32("2+", default=-1, tag=64)
+    replica_bytes: int = int64("2+", default=-1, tag=65)
 
 
 @dataclass(slots=True)
