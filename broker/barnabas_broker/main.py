@@ -292,7 +292,7 @@ def _refuse_taken_ports(server: ServerConfig) -> None:
     controller = server.controller_endpoint()
     wanted = [("listeners", point.host, point.port) for point in server.kafka_endpoints()]
     wanted += [("listeners", controller.host, controller.port)] if controller else []
-    wanted += [("admin.listeners", *split_address(address, "admin.listeners")) for address in server.admin_listeners]
+    wanted += [("admin.listeners", point.host, point.port) for point in server.admin_endpoints()]
     wanted += [("metrics.listeners", *split_address(text, "metrics.listeners")) for text in server.metrics_listeners]
     for key, host, port in wanted:
         try:

@@ -5,16 +5,19 @@ The steps are those of docs/securing-a-running-cluster.md; what is here is chang
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,6 +25,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from barnabas_admin import pki
 from barnabas_admin.local_cluster import HOST, LocalCluster, find_base_port
 from barnabas_admin.local_node import LocalNode
+from barnabas_wire.rpc import bootstrap_pb2
+from barnabas_wire.rpc.bootstrap_pb2_grpc import BootstrapStub
+from barnabas_wire.rpc.peers import peer_name
 from tests.ecosystem.java import IS_FULL
 
 pytestmark = [
@@ -32,7 +38,7 @@ pytestmark = [
 TOPIC, PARTITIONS = "ledger", 6
 TIMEOUT_S = 60.0
 PAUSE_S = 0.002
-BROKERS_PORT_OFFSET, CLIENTS_PORT_OFFSET = 10, 30
+BROKERS_PORT_OFFSET, CLIENTS_PORT_OFFSET, ADMIN_PORT_OFFSET = 10, 30, 50
 RETRIABLE = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -92,13 +98,27 @@ class Roll:
     def __init__(self, cluster: LocalCluster, authority: Path) -> None:
         self._cluster = cluster
         self._authority = authority
+        self._restarts = 0
 
-    def to(self, step: Mapping[str, str], *, listeners: list[str], watch: AdminClient) -> None:
-        """Restart every node with these."""
+    def to(
+        self,
+        step: Mapping[str, str],
+        *,
+        listeners: list[str],
+        admin_listeners: list[str],
+        operators: Mapping[str, Sequence[str]],
+        watch: AdminClient,
+    ) -> None:
+        """Restart every node with these.
+
+        Args:
+            operators: by an admin listener that serves them, how the command line is let in.
+        """
         for node in self._cluster.nodes.values():
             own = {
                 "listeners": ",".join([*(self._at(name, node) for name in listeners), self._at("CONTROLLER", node)]),
                 "advertised.listeners": ",".join(self._at(name, node) for name in listeners),
+                "admin.listeners": ",".join(self._at(name, node) for name in admin_listeners),
                 "ssl.keystore.location": str(self._authority / f"node-{node.id}.pem"),
             }
             properties = self._cluster.properties(node.id) | dict(step) | own
@@ -106,6 +126,12 @@ class Roll:
             self._cluster.restart(node.id)
             self._cluster.wait_until(partial(self._cluster.is_ready, node.id), timeout_s=TIMEOUT_S, what="a start")
             self._cluster.wait_until(lambda: is_in_sync(watch), timeout_s=TIMEOUT_S, what="full in-sync replicas")
+            for name, words in operators.items():
+                barnabas("topic", "list", "--admin", self._at(name, node).rpartition("/")[2], *words)
+            # and the controllers, of which some may speak TLS and some not yet, decide and commit
+            self._restarts += 1
+            name = f"after-{self._restarts}"
+            watch.create_topics([NewTopic(name, 1, 3)])[name].result(TIMEOUT_S)
 
     def _at(self, name: str, node: LocalNode) -> str:
         base, index = self._cluster.base_port, node.id - 1
@@ -114,6 +140,8 @@ class Roll:
             "CONTROLLER": node.controller_port,
             "BROKERS": base + BROKERS_PORT_OFFSET + index,
             "CLIENTS": base + CLIENTS_PORT_OFFSET + index,
+            "OPEN": node.admin_port,
+            "ADMIN": base + ADMIN_PORT_OFFSET + index,
         }
         return f"{name}://{HOST}:{ports[name]}"
 
@@ -130,6 +158,16 @@ def is_in_sync(watch: AdminClient) -> bool:
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path / "cluster", nodes=3, base_port=find_base_port()) as running:
         yield running
+
+
+async def call_controller(address: str) -> grpc.StatusCode | None:
+    """What a stranger hears who asks in plain text; None: he is answered."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        try:
+            await BootstrapStub(channel).DescribeQuorum(bootstrap_pb2.DescribeQuorumRequest(), timeout=10)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+    return None
 
 
 def barnabas(*words: str, stdin: str = "") -> None:
@@ -150,13 +188,24 @@ def test_a_running_cluster_is_secured_without_an_error_beyond_the_retriable(
     authority = tmp_path / "pki"
     pki.init(authority)
     for node_id in cluster.nodes:
-        pki.issue(authority, f"node-{node_id}", hosts=[HOST])
+        pki.issue(authority, f"node-{node_id}", hosts=[HOST, peer_name(node_id, cluster.cluster_id)])
     pki.issue(authority, "admin")
+    operator = tmp_path / "operator.properties"
+    operator.write_text(
+        f"admin.security.protocol=SSL\nssl.truststore.location={authority / 'ca.pem'}\n"
+        f"ssl.keystore.location={authority / 'admin.pem'}\n"
+    )
+    with_certificate = ["--client-config", str(operator)]
     roll = Roll(cluster, authority)
     load = Load("plain", plain)
 
     # Step 1: listeners with TLS beside the plain one.
-    protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL,BROKERS:SSL,CONTROLLER:PLAINTEXT,ADMIN:SSL"
+    protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL,BROKERS:SSL,CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,ADMIN:SSL"
+    on_both: dict[str, Any] = {
+        "listeners": ["PLAINTEXT", "CLIENTS", "BROKERS"],
+        "admin_listeners": ["OPEN", "ADMIN"],
+        "operators": {"OPEN": [], "ADMIN": with_certificate},
+    }
     step = {
         "listener.security.protocol.map": protocols,
         "inter.broker.listener.name": "PLAINTEXT",
@@ -164,13 +213,17 @@ def test_a_running_cluster_is_secured_without_an_error_beyond_the_retriable(
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/",
         "listener.name.brokers.ssl.client.auth": "required",
         "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "controller.listeners.dial.plaintext": "true",
     }
-    roll.to(step, listeners=["PLAINTEXT", "CLIENTS", "BROKERS"], watch=open_admin)
+    roll.to(step, **on_both, watch=open_admin)
     assert load.sent > 100 and not load.errors
 
-    # Step 2: brokers fetch from each other over TLS.
-    step |= {"inter.broker.listener.name": "BROKERS"}
-    roll.to(step, listeners=["PLAINTEXT", "CLIENTS", "BROKERS"], watch=open_admin)
+    # Step 2: brokers fetch from each other over TLS, and controllers take nothing else.
+    step |= {
+        "inter.broker.listener.name": "BROKERS",
+        "listener.security.protocol.map": protocols.replace("CONTROLLER:PLAINTEXT", "CONTROLLER:SSL"),
+    }
+    roll.to(step, **on_both, watch=open_admin)
 
     # Step 3: users and what they may do; then clients move.
     clients = ",".join(f"{HOST}:{cluster.base_port + CLIENTS_PORT_OFFSET + index}" for index in range(3))
@@ -199,12 +252,19 @@ def test_a_running_cluster_is_secured_without_an_error_beyond_the_retriable(
 
     # Step 4: ACLs count, and the plain listener is gone.
     step |= {
-        "listener.security.protocol.map": protocols.partition(",")[2],
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL,BROKERS:SSL,CONTROLLER:SSL,ADMIN:SSL",
         "authorizer.class.name": AUTHORIZER,
         "super.users": "User:admin;User:node-1;User:node-2;User:node-3",
+        "controller.listeners.dial.plaintext": "false",
     }
     admin = AdminClient(secured("admin"))
-    roll.to(step, listeners=["CLIENTS", "BROKERS"], watch=admin)
+    roll.to(
+        step,
+        listeners=["CLIENTS", "BROKERS"],
+        admin_listeners=["ADMIN"],
+        operators={"ADMIN": with_certificate},
+        watch=admin,
+    )
     moved.stop()
 
     # After: everything acknowledged is there once, and strangers are out.
@@ -222,8 +282,10 @@ def test_a_running_cluster_is_secured_without_an_error_beyond_the_retriable(
     assert set(seen) == wanted and set(seen.values()) == {1}
     for node in cluster.nodes.values():
         assert node.kafka_port is not None
-        listening = f":{node.kafka_port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text()
-        assert not listening
+        for port in (node.kafka_port, node.admin_port):
+            assert f":{port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text()
+        refused = asyncio.run(call_controller(f"{HOST}:{node.controller_port}"))
+        assert refused is grpc.StatusCode.UNAVAILABLE
     writers = AdminClient(secured("writer"))
     futures = writers.create_topics([NewTopic("mine", 1, 1)])
     with pytest.raises(Exception, match="AUTHORIZATION_FAILED"):

@@ -29,7 +29,7 @@ from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
 from barnabas_broker.security.config import SecurityConfig
-from barnabas_broker.security.doors import ADMIN, Doors, load_doors
+from barnabas_broker.security.doors import ADMIN, DIAL_PLAINTEXT, Doors, load_doors
 from barnabas_broker.security.listener_security import (
     INTER_BROKER_PROTOCOL,
     PROTOCOL_MAP,
@@ -103,7 +103,12 @@ class ServerConfig:
         default=None, metadata=_key("broker.rack", "Rack of this broker; replicas spread across racks.")
     )
     admin_listeners: tuple[str, ...] = field(
-        default=("127.0.0.1:9190",), metadata=_key("admin.listeners", "host:port of the gRPC admin service.")
+        default=("127.0.0.1:9190",),
+        metadata=_key(
+            "admin.listeners",
+            "host:port of the gRPC admin service, which listener.security.protocol.map calls ADMIN; NAME://host:port for one that the "
+            "map calls otherwise.",
+        ),
     )
     admin_allow_remote: bool = field(
         default=False,
@@ -119,6 +124,15 @@ class ServerConfig:
             "controller.listeners.allow.remote",
             "Accept a controller listener off loopback although it has no authentication (CONTROLLER:SSL in "
             "listener.security.protocol.map): anyone who reaches it may vote, register brokers and change the metadata.",
+        ),
+    )
+    controller_dial_plaintext: bool = field(
+        default=False,
+        metadata=_key(
+            DIAL_PLAINTEXT,
+            "While controller listeners go over from plain text to TLS, node after node: call each as it speaks, in plain text too. "
+            "Set it on every node before the first one changes, take it off after the last: until then who sits between two nodes can "
+            "keep them in plain text.",
         ),
     )
     metrics_listeners: tuple[str, ...] = field(
@@ -161,6 +175,10 @@ class ServerConfig:
         """The gRPC listener of the controller role, as bound; None on a pure broker."""
         points = [point for point in map(_listener, self.listeners) if point.listener in self.controller_listener_names]
         return points[0] if points else None
+
+    def admin_endpoints(self) -> tuple[Endpoint, ...]:
+        """The gRPC listeners of operators, as bound."""
+        return tuple(map(_admin_listener, self.admin_listeners))
 
     def advertised_controller_endpoint(self) -> Endpoint | None:
         """Where other controllers reach this one, if advertised.listeners says so."""
@@ -231,12 +249,16 @@ class ServerConfig:
                 f"give it certificates ({controller.listener}:SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set "
                 "controller.listeners.allow.remote=true if the network keeps strangers out"
             )
-        for address in self.admin_listeners:
-            host, _ = split_address(address, "admin.listeners")
-            if not _is_loopback(host) and not doors.admin.is_authenticated and not self.admin_allow_remote:
+        taken = {_listener(point).listener for point in self.listeners}
+        for admin in self.admin_endpoints():
+            name = admin.listener
+            if name in taken:
+                raise ConfigError(f"admin.listeners has {name}, which is one of listeners: give it a name of its own")
+            is_authenticated = name in doors.admins and doors.admins[name].is_authenticated
+            if not _is_loopback(admin.host) and not is_authenticated and not self.admin_allow_remote:
                 raise ConfigError(
-                    f"admin.listeners={address} is off loopback and has no authentication: give it one ({ADMIN}:SSL or "
-                    f"{ADMIN}:SASL_SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set admin.listeners.allow.remote=true if the "
+                    f"admin.listeners={admin.host}:{admin.port} is off loopback and has no authentication: give it one ({name}:SSL "
+                    f"or {name}:SASL_SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set admin.listeners.allow.remote=true if the "
                     "network keeps strangers out"
                 )
 
@@ -347,7 +369,12 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
     names = [point.listener for point in server.kafka_endpoints()]
     if server.is_broker and server.inter_broker_listener_name is None:
         server = replace(server, inter_broker_listener_name=inter_broker_listener(names, properties))
-    doors = load_doors(server.controller_listener_names[0], properties)
+    doors = load_doors(
+        server.controller_listener_names[0],
+        properties,
+        admin_listeners=dict.fromkeys(point.listener for point in server.admin_endpoints()),
+        dials_plaintext=server.controller_dial_plaintext,
+    )
     server.validate(doors)
     if not server.is_controller and MIN_INSYNC_REPLICAS in properties:
         logger.warning(
@@ -424,6 +451,12 @@ def _listener(text: str) -> Endpoint:
         raise ConfigError(f"listeners={text}: write NAME://host:port")
     host, port = split_address(address, f"listener {name}")
     return Endpoint(listener=name, host=host, port=port)
+
+
+def _admin_listener(text: str) -> Endpoint:
+    name, separator, address = text.rpartition("://")
+    host, port = split_address(address, "admin.listeners")
+    return Endpoint(listener=name if separator else ADMIN, host=host, port=port)
 
 
 def _is_loopback(host: str) -> bool:

@@ -356,7 +356,9 @@ class GrpcControllerTransport:
             try:
                 channel = await self._dialer.open(host, port, controller_id)
             except UnknownPeer as error:
-                raise ControllerUnreachable(f"controller {controller_id}: {error}", is_sent=False) from None
+                raise ControllerUnreachable(
+                    f"controller {controller_id}: {error}", is_sent=False, is_refused=error.is_refused
+                ) from None
             stub = ControllerStub(channel)
             self._channels[place] = channel
             self._stubs[place] = stub

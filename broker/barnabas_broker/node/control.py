@@ -34,6 +34,7 @@ from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.security.doors import DIAL_PLAINTEXT
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.guard import RequestGuard
@@ -181,8 +182,14 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         open_disk=context.open_disk,
     )
     door = config.doors.controller
-    if door.credentials is not None:
-        door.credentials.check_identity(server.node_id, storage.cluster_id)
+    if door.own is not None:
+        door.own.check_identity(server.node_id, storage.cluster_id)
+    if door.dials_plaintext:
+        logger.warning(
+            "%s is set: controllers are called in plain text where they speak no TLS; take it off when every node has %s:SSL",
+            DIAL_PLAINTEXT,
+            server.controller_listener_names[0],
+        )
     dialer = door.dialer(storage.cluster_id)
 
     def check_voters(change: VoterChange, principal: str, host: str) -> None:

@@ -160,23 +160,25 @@ class ControlService:
                 clock_ms=wall_ms,
             ).add_to(server)
             await self._start(server, endpoint.host, endpoint.port, door)
-        door = config_of_node.doors.admin
-        callers = None
-        if door.credentials is not None:
-            callers = AdminCallers(
+        callers_of = {
+            name: AdminCallers(
                 door,
                 credentials=lambda: self._parts.loader.image.scram,
                 clock_ms=monotonic_ms,
                 audit=self._context.audit,
             )
-        for address in config.admin_listeners:
+            for name, door in config_of_node.doors.admins.items()
+            if door.credentials is not None
+        }
+        for admin in config.admin_endpoints():
+            callers = callers_of.get(admin.listener)
             server = new_server([] if callers is None else [callers])
             if callers is not None:
                 callers.add_to(server)
             self._parts.admin.add_to(server)
             self._parts.explain.add_to(server)
             self._parts.inspection.add_to(server)
-            await self._start(server, *split_address(address, "admin.listeners"), door)
+            await self._start(server, admin.host, admin.port, config_of_node.doors.admins[admin.listener])
         sources = self._sources()
         self._http = HttpServer(
             addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
@@ -206,8 +208,12 @@ class ControlService:
         watched = [
             (name, credentials, check)
             for name, credentials, check in (
-                ("controller", doors.controller.credentials, lambda new: new.check_identity(node_id, cluster_id)),
-                ("admin", doors.admin.credentials, None),
+                (
+                    self._context.config.server.controller_listener_names[0],
+                    doors.controller.own,
+                    lambda new: new.check_identity(node_id, cluster_id),
+                ),
+                *((name, door.credentials, None) for name, door in doors.admins.items()),
             )
             if credentials is not None
         ]
@@ -216,9 +222,9 @@ class ControlService:
             for name, credentials, check in watched:
                 try:
                     if credentials.reload_if_changed(check):
-                        logger.info("the %s listener has a new certificate", name)
+                        logger.info("listener %s has a new certificate", name)
                 except KafkaError as error:
-                    logger.warning("the %s listener keeps its certificate: %s", name, error.message)
+                    logger.warning("listener %s keeps its certificate: %s", name, error.message)
 
     # -- what metrics read -------------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ class Node:
             for address in config.server.quorum_bootstrap_servers
         ]
         door = config.doors.controller
-        dialer = door.dialer("" if door.credentials is None else door.credentials.cluster_of(config.server.node_id))
+        dialer = door.dialer("" if door.own is None else door.own.cluster_of(config.server.node_id))
         discovery = discover_quorum(addresses, known=known, dialer=dialer)
         asking = asyncio.ensure_future(self._context.control.call(discovery))
         stopping = asyncio.ensure_future(stop.wait())

@@ -7,12 +7,13 @@ Read next:  door_credentials.py; callers.py, the admin listeners' callers; barna
 
 A door's protocol is in listener.security.protocol.map, by the name of the controller listener (CONTROLLER:SSL) or by ADMIN:
 PLAINTEXT is the default of both; SSL: callers show a certificate; ADMIN:SASL_SSL: operators log in with SCRAM over TLS. Its `ssl.*`
-keys may have the prefix listener.name.controller. or listener.name.admin.
+keys may have the prefix listener.name.controller. or listener.name.admin. An admin listener may have another name
+(admin.listeners=OPEN://127.0.0.1:9190,127.0.0.1:9191), so that one node serves operators in plain text and with TLS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas_broker.security.door_credentials import DoorCredentials
     from barnabas_wire.rpc.dialing import Dialer
 
+DIAL_PLAINTEXT = "controller.listeners.dial.plaintext"
 ADMIN = "ADMIN"
 """What stands for admin.listeners in the map."""
 
@@ -37,7 +39,11 @@ class DoorSecurity:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     config: SecurityConfig = field(default_factory=SecurityConfig)
     credentials: DoorCredentials | None = None
-    """None: plain text."""
+    """That the listener shows; None: plain text."""
+    own: DoorCredentials | None = None
+    """With which this node calls at such doors of others: those of its listener, or of one that is to have TLS. None: plain text."""
+    dials_plaintext: bool = False
+    """Whether a door that speaks plain text still is called so all the same."""
     rules: tuple[MappingRule, ...] = ()
     """Names of callers that show a certificate."""
 
@@ -50,32 +56,58 @@ class DoorSecurity:
         """How this node calls at such doors of others."""
         from barnabas_wire.rpc.dialing import (  # loads gRPC, which who reads a config may not want
             PLAIN_DIALER,
+            EitherDialer,
             TlsDialer,
         )
 
-        return PLAIN_DIALER if self.credentials is None else TlsDialer(self.credentials.current, cluster_id)
+        if self.own is None:
+            return PLAIN_DIALER
+        dialer = TlsDialer(self.own.current, cluster_id)
+        return EitherDialer(dialer) if self.dials_plaintext else dialer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """Both doors of a node. One without the controller role calls at the controllers' with these credentials."""
+    """The doors of a node. One without the controller role calls at the controllers' with these credentials."""
 
     controller: DoorSecurity = field(default_factory=DoorSecurity)
-    admin: DoorSecurity = field(default_factory=DoorSecurity)
+    admins: Mapping[str, DoorSecurity] = field(default_factory=lambda: {ADMIN: DoorSecurity()})
+    """By the name in admin.listeners."""
 
 
-def load_doors(controller_listener: str, properties: Mapping[str, str]) -> Doors:
-    """What a node's properties say. Raises ConfigError."""
+def load_doors(
+    controller_listener: str,
+    properties: Mapping[str, str],
+    *,
+    admin_listeners: Iterable[str] = (ADMIN,),
+    dials_plaintext: bool = False,
+) -> Doors:
+    """What a node's properties say. Raises ConfigError.
+
+    Args:
+        admin_listeners: the names in admin.listeners.
+        dials_plaintext: controller.listeners.dial.plaintext.
+    """
+    protocols = protocols_by_listener(properties)
+    for name in admin_listeners:
+        if name != ADMIN and name not in protocols:
+            raise ConfigError(
+                f"{PROTOCOL_MAP} does not name {name} of admin.listeners: add {name}:PLAINTEXT, or what it speaks"
+            )
     return Doors(
-        controller=_door(controller_listener, (SecurityProtocol.SSL,), properties),
-        admin=_door(ADMIN, (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL), properties),
+        controller=_door(controller_listener, (SecurityProtocol.SSL,), properties, dials_plaintext=dials_plaintext),
+        admins={
+            name: _door(name, (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL), properties) for name in admin_listeners
+        },
     )
 
 
-def _door(name: str, served: tuple[SecurityProtocol, ...], properties: Mapping[str, str]) -> DoorSecurity:
+def _door(
+    name: str, served: tuple[SecurityProtocol, ...], properties: Mapping[str, str], *, dials_plaintext: bool = False
+) -> DoorSecurity:
     named = protocols_by_listener(properties).get(name, SecurityProtocol.PLAINTEXT.value).upper()
     if named == SecurityProtocol.PLAINTEXT.value:
-        return DoorSecurity()
+        return _to_be_secured(name, properties) if dials_plaintext else DoorSecurity()
     protocol = next((each for each in served if each.value == named), None)
     if protocol is None:
         names = ", ".join(each.value for each in (SecurityProtocol.PLAINTEXT, *served))
@@ -90,9 +122,25 @@ def _door(name: str, served: tuple[SecurityProtocol, ...], properties: Mapping[s
                 f"{PROTOCOL_MAP}={name}:{named}: operators log in with SCRAM alone: set listener.name.{name.lower()}."
                 f"sasl.enabled.mechanisms={SCRAM[1]}"
             )
+    credentials = DoorCredentials(config, name)
     return DoorSecurity(
         protocol=protocol,
         config=config,
-        credentials=DoorCredentials(config, name),
+        credentials=credentials,
+        own=credentials,
+        dials_plaintext=dials_plaintext,
         rules=parse_rules(config.ssl_principal_mapping_rules),
     )
+
+
+def _to_be_secured(name: str, properties: Mapping[str, str]) -> DoorSecurity:
+    """A listener in plain text, of a node that can call at doors with TLS already."""
+    from barnabas_broker.security.door_credentials import DoorCredentials
+
+    try:
+        own = DoorCredentials(config_of(name, properties), name)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{DIAL_PLAINTEXT}=true lets this node call controllers with TLS too, for which it needs its certificate now: {error}"
+        ) from None
+    return DoorSecurity(own=own, dials_plaintext=True)

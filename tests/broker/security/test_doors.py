@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,14 +25,19 @@ from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
 from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
 from barnabas_quorum.driver.claims import claimed_id
+from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, ReplicaIdentity
 from barnabas_quorum.driver.verbs import VERBS
+from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.image.scram import ScramCredential, ScramImage, ScramUser
+from barnabas_quorum.raft.messages import Reply, Request
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.voters import Voter as QuorumVoter
 from barnabas_quorum.records_security import ScramMechanism
 from barnabas_wire.client.properties import AdminSecurity
 from barnabas_wire.client.security import SaslLogin
-from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, quorum_pb2, quorum_pb2_grpc
-from barnabas_wire.rpc.dialing import PemIdentity, TlsDialer, UnknownPeer
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, EitherDialer, PemIdentity, TlsDialer, UnknownPeer
 from barnabas_wire.rpc.options import HANDSHAKE_TIMEOUT_KEY, HANDSHAKE_TIMEOUT_MS, SERVER_OPTIONS
 from barnabas_wire.rpc.peers import PeerGuard, nodes_named, peer_name
 from barnabas_wire.rpc.server import new_server
@@ -129,6 +135,136 @@ async def test_another_nodes_certificate_is_refused(authority: Path) -> None:
 
 REMOVE, UPDATE = quorum_pb2.ChangeVotersCall.REMOVE, quorum_pb2.ChangeVotersCall.UPDATE
 ONE, TWO = quorum_pb2.Replica(id=1), quorum_pb2.Replica(id=2)
+
+
+@contextlib.asynccontextmanager
+async def replica_door(authority: Path, *, port: int = 0, node: int | None = 1) -> AsyncIterator[int]:
+    """A controller listener that says which replica it is of, with the certificate of a node or in plain text; its port."""
+    server = new_server([] if node is None else [PeerGuard(CLUSTER, claimed_id)])
+    identity_ = ReplicaIdentity(ReplicaKey(BrokerId(1), Uuid(bytes(16))), 0, 1)
+    QuorumServicer(cluster_id=CLUSTER, handle=nobody_votes, identity=identity_).add_to(server)
+    address = f"127.0.0.1:{port}"
+    if node is None:
+        port = server.add_insecure_port(address)
+    else:
+        credentials = load_doors("CONTROLLER", properties(authority, f"node-{node}")).controller.credentials
+        assert credentials is not None
+        port = server.add_secure_port(address, credentials.server_credentials(demands_certificate=True))
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+async def nobody_votes(request: Request) -> Reply:
+    raise NotImplementedError
+
+
+def dialer_in_the_change(authority: Path) -> Dialer:
+    """Of node 2, whose own listener is in plain text still."""
+    plain = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}
+    door = load_doors("CONTROLLER", properties(authority, "node-2") | plain, dials_plaintext=True).controller
+    assert door.credentials is None and not door.is_authenticated
+    return door.dialer(CLUSTER)
+
+
+async def test_in_the_change_each_door_is_called_as_it_speaks_now(authority: Path) -> None:
+    async with replica_door(authority, node=None) as port:
+        pass
+    transport = GrpcTransport(cluster_id=CLUSTER, dialer=dialer_in_the_change(authority))
+    voter = QuorumVoter(ReplicaKey(BrokerId(1), Uuid(bytes(16))), "127.0.0.1", port)
+
+    async def answers() -> bool:
+        try:
+            return (await transport.describe(voter, timeout_s=TIMEOUT_S)).key == voter.key
+        except PeerUnreachable:
+            return False
+
+    assert not await answers()
+    for node in (None, 1, None, 1):  # the channel that was good for the one is dropped for the other
+        async with replica_door(authority, port=port, node=node):
+            async with asyncio.timeout(TIMEOUT_S):
+                while not await answers():
+                    await asyncio.sleep(0.05)
+            assert await answers()
+        assert not await answers()
+    await transport.close()
+
+
+async def test_in_the_change_a_wrong_certificate_is_no_reason_for_plain_text(authority: Path, tmp_path: Path) -> None:
+    pki.init(tmp_path / "pki")
+    pki.issue(tmp_path / "pki", "node-1", hosts=["127.0.0.1", peer_name(1, CLUSTER)])
+    for directory, name in ((tmp_path / "pki", 1), (authority, 2)):  # of another authority; of another node
+        dialer = dialer_in_the_change(authority)
+        async with replica_door(directory, node=name) as port, await dialer.open("127.0.0.1", port, 1) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await vote(channel, 2)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert re.search(r"CERTIFICATE_VERIFY_FAILED|Hostname Verification Check", str(refused.value.details()))
+
+
+async def test_in_the_change_whoever_speaks_neither_is_not_called(authority: Path) -> None:
+    dialer = dialer_in_the_change(authority)
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"SSH-2.0-barnabas\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        # not called in plain text: what it said is no SETTINGS frame, and TLS is what it gets
+        channel = await dialer.open("127.0.0.1", port, 1)
+        with pytest.raises(grpc.aio.AioRpcError) as refused_call:
+            await vote(channel, 2)
+        assert "WRONG_VERSION_NUMBER" in str(refused_call.value.details())
+        await channel.close()
+    with pytest.raises(UnknownPeer, match="speaks neither") as refused:
+        await dialer.open("127.0.0.1", port, 1)
+    assert refused.value.is_refused
+    assert dialer.generation >= 0  # a closed channel is no lost one
+
+
+def test_the_change_needs_the_certificate_at_once(authority: Path) -> None:
+    nothing = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}
+    assert load_doors("CONTROLLER", nothing).controller.dialer(CLUSTER) is PLAIN_DIALER
+    with pytest.raises(ConfigError, match=r"controller\.listeners\.dial\.plaintext=true .*ssl\.keystore\.location"):
+        load_doors("CONTROLLER", nothing, dials_plaintext=True)
+    secured = load_doors("CONTROLLER", properties(authority, "node-1"), dials_plaintext=True).controller
+    assert secured.is_authenticated and isinstance(secured.dialer(CLUSTER), EitherDialer)
+    assert isinstance(load_doors("CONTROLLER", properties(authority, "node-1")).controller.dialer(CLUSTER), TlsDialer)
+
+
+def node_with(authority: Path, **more: str) -> dict[str, str]:
+    listeners = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "log.dirs": "/nowhere",
+        "listeners": "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:2",
+    }
+    return properties(authority, "node-1", **more) | listeners | more
+
+
+def test_admin_listeners_have_a_protocol_each(authority: Path) -> None:
+    both = {
+        "admin.listeners": "OPEN://127.0.0.1:3,10.0.0.1:4",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL,OPEN:PLAINTEXT,ADMIN:SSL",
+    }
+    found = node_config(node_with(authority, **both))
+    at = [(point.listener, point.host, point.port) for point in found.server.admin_endpoints()]
+    assert at == [("OPEN", "127.0.0.1", 3), (ADMIN, "10.0.0.1", 4)]
+    assert {name: door.is_authenticated for name, door in found.doors.admins.items()} == {"OPEN": False, ADMIN: True}
+    for wrong, says in (
+        ({"admin.listeners": "OPEN://10.0.0.1:3"}, r"off loopback .*OPEN:SSL"),
+        ({"admin.listeners": "CLOSED://127.0.0.1:3"}, r"does not name CLOSED"),
+        ({"admin.listeners": "PLAINTEXT://127.0.0.1:3"}, r"name of its own"),
+        ({"admin.listeners": "OPEN://127.0.0.1"}, r"write host:port"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            node_config(node_with(authority, **(both | wrong)))
 
 
 def test_a_replica_asks_for_its_own_vote_in_its_own_name_and_an_operator_in_nobodys() -> None:
@@ -351,7 +487,7 @@ async def desk(authority: Path, protocol: str) -> AsyncIterator[Desk]:
         "listener.security.protocol.map": f"{ADMIN}:{protocol}",
         "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     }
-    opened = Desk(load_doors("CONTROLLER", settings).admin)
+    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN])
     await opened.server.start()
     try:
         yield opened
