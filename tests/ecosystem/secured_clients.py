@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.ecosystem.java import IS_FULL
 from tests.oracle import apache
 
 TIMEOUT_S = 60.0
@@ -200,10 +201,10 @@ def java(way: Way, topic: str, _: Any) -> bytes:
         f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={allowed}",
     )
     where = ("--bootstrap-server", way.bootstrap, "--topic", topic)
-    producing = apache.java_command(TOOLS + "ConsoleProducer", *where, "--producer.config", str(file), flags=flags)
+    producing = apache.java_command(TOOLS + "ConsoleProducer", *where, "--command-config", str(file), flags=flags)
     more = ("--from-beginning", "--max-messages", "1", "--timeout-ms", str(int(TIMEOUT_S * 1000)))
     consuming = apache.java_command(
-        TOOLS + "consumer.ConsoleConsumer", *where, *more, "--consumer.config", str(file), flags=flags
+        TOOLS + "consumer.ConsoleConsumer", *where, *more, "--command-config", str(file), flags=flags
     )
     for command, given in ((producing, VALUE + b"\n"), (consuming, b"")):
         done = subprocess.run(
@@ -228,6 +229,10 @@ def _never(_: Way) -> str | None:
     return None
 
 
+def _java_lacks(_: Way) -> str | None:
+    return apache.fetch() if IS_FULL else apache.missing()
+
+
 def _kcat_lacks(way: Way) -> str | None:
     if shutil.which("kcat") is None:
         return "kcat is not installed (Debian package kcat)"
@@ -243,6 +248,6 @@ CLIENTS = {
     "aiokafka": Client(aiokafka, _never),
     "kafka-python": Client(kafka_python, _never),
     "kcat": Client(kcat, _kcat_lacks),
-    "java": Client(java, lambda _: apache.missing()),
+    "java": Client(java, _java_lacks),
     "spark": Client(spark, _spark_lacks),
 }

@@ -55,19 +55,21 @@ def missing() -> str | None:
     return None
 
 
-def fetch(version: str) -> str | None:
-    """Have Maven fetch the jars of that version of Kafka where they are not yet here; why that failed, None when they are."""
+def fetch(version: str = "") -> str | None:
+    """Have Maven fetch the jars of that version of Kafka, by default pom.xml's, where they are not yet here; why that failed,
+    None when they are."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             return f"Apache Kafka needs {tool}"
-    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", "dependency:build-classpath"]
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
+    command += [f"-Dkafka.version={version}"] if version else []
     try:
         classpath(version)
     except subprocess.CalledProcessError:
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=FETCH_TIMEOUT_S)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            return f"Maven does not fetch Apache Kafka {version} here"
+            return f"Maven does not fetch Apache Kafka {version or 'of pom.xml'} here"
     return None
 
 

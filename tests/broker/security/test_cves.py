@@ -295,6 +295,8 @@ def scram(password: str = "hers") -> Scram:
         lambda final, nonce: final.replace(f"r={nonce}", "r=other"),
         lambda final, nonce: final.replace(f"r={nonce}", f"r={nonce}x"),
         lambda final, nonce: final.replace(f"r={nonce}", f"r={nonce[:-1]}"),
+        lambda final, nonce: final.replace(f"r={nonce}", f"r=x{nonce}"),
+        lambda final, nonce: final.replace(f"r={nonce}", f"r={nonce}{nonce}"),
     ],
 )
 def test_cve_2024_56128_the_last_message_repeats_the_whole_nonce(change: Callable[[str, str], str]) -> None:

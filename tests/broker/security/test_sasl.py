@@ -94,6 +94,16 @@ def test_an_unknown_user_has_the_same_salt_each_time_and_another_than_others() -
     assert salt("bob") == salt("bob") != salt("carol")
 
 
+@pytest.mark.parametrize("mechanism", NAMES)
+def test_scram_lets_in_librdkafka_before_2_6_1_which_puts_its_own_nonce_before_the_whole_one(mechanism: str) -> None:
+    server = scram(mechanism, alice=verifier_of(mechanism))
+    client = ScramClient([mechanism], "alice", "hers")
+    client.set_server_first(server.step(client.get_client_first().encode()).decode())
+    client.nonce = type(client.nonce)(f"{client.c_nonce}{client.nonce}")
+    client.set_server_final(server.step(client.get_client_final().encode()).decode())
+    assert server.user == "alice"
+
+
 def test_cve_2024_56128_the_last_nonce_must_be_the_whole_one() -> None:
     exchange = scram(alice=verifier_of(NAMES[0]))
     client = ScramClient([NAMES[0]], "alice", "hers")

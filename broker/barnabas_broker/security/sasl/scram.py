@@ -2,7 +2,8 @@
 
 May touch:  its arguments.            Must not touch: sockets, clock, files, passwords (the server has only keys derived from them).
 Invariants: a user that does not exist gets a salt of its own, always the same, and fails at the proof like a wrong password;
-            the nonce of the last message is the whole one that was agreed on (CVE-2024-56128).
+            the nonce of the last message is the whole one that was agreed on (CVE-2024-56128), or the client's own and then that one,
+            as librdkafka before 2.6.1 sends it; nothing else may stand before it (Kafka takes anything that ends with its own part).
 Read next:  mechanism.py; metadata_quorum/image/scram.py, where the credentials are.
 
 Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
@@ -83,6 +84,7 @@ class Scram:
                 self._take_first(text)
                 return str(self._server.get_server_first()).encode()
             if self._steps == 2:
+                self._allow_own_nonce_twice(text)
                 self._server.set_client_final(text)
                 answer = str(self._server.get_server_final()).encode()
                 self.user = self._claimed
@@ -100,6 +102,13 @@ class Scram:
             return
         self._server.set_client_first(message)
         self._server.client_first_bare += TOKEN_EXTENSION_AT + TOKEN_EXTENSION
+
+    def _allow_own_nonce_twice(self, client_final: str) -> None:
+        """What the client signs has the server's part either way, so that a proof still counts for this exchange alone."""
+        agreed = self._server.nonce
+        twice = f"{str(agreed).removesuffix(str(self._server.s_nonce))}{agreed}"
+        if f"r={twice}" in client_final.split(","):
+            self._server.nonce = type(agreed)(twice)
 
     def _verifier(self, user: str) -> Verifier:
         found = self._token(user) if self.is_by_delegation_token else self._find(user)
