@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from barnabas_quorum.driver.committed_history import read_history, read_slice
-from barnabas_quorum.driver.log_entries import BAD
+from barnabas_quorum.driver.committed_history import find_start_of_last, read_history, read_slice
+from barnabas_quorum.driver.log_entries import BAD, NO_OP
 from barnabas_quorum.explain.history import (
     QuorumLeaderElected,
     concerns_broker,
@@ -145,3 +145,50 @@ def value_of_garbage(log: Any) -> bytes:
     """The value that cannot be read, as it lies in the log."""
     values = [record.value or b"" for batch in log.batches for record in iterate_records(batch.data)]
     return next(value for value in values if value not in {encode(config(name)) for name in "abc"})
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_the_newest_records_begin_where_a_reader_of_all_would_begin(log: Any, is_cut: bool) -> None:
+    log.elect()
+    if is_cut:
+        log.add(config("gone"))
+        log.cut_at_end()
+    for number in range(12):
+        log.add(*[NoOpRecord()] * (number % 5), config("a"), *[NoOpRecord()] * (number % 3))
+    log.add(config("b"), GARBAGE)
+    log.add(config("lost"))
+    rot(log, -1, word=b"lost", into=b"most")
+    log.add(*[NoOpRecord()] * 40)
+    log.elect()
+    entries = []
+    at = log.log_start_offset
+    while at < log.end:
+        read = read_slice(log, at, high_watermark=log.end)
+        entries += read.entries
+        at = read.end_offset
+    for with_noops in (False, True):
+        offsets = [each.offset for each in entries if with_noops or each.kind != NO_OP]
+        for count in range(1, len(offsets) + 1):
+            found = await find_start_of_last(log, count, high_watermark=log.end, with_noops=with_noops)
+            assert found == offsets[-count], (count, with_noops)
+        for count, start in ((0, log.end), (len(offsets) + 1, log.log_start_offset)):
+            found = await find_start_of_last(log, count, high_watermark=log.end, with_noops=with_noops)
+            assert found == start
+
+
+async def test_no_piece_of_the_log_is_read_twice_for_the_newest_records(log: Any) -> None:
+    log.add(config("a"))
+    log.add(config("b"))
+    for _ in range(200):
+        log.add(NoOpRecord())
+    read: list[int] = []
+    real = log.read
+
+    def counted(offset: Offset, **how: Any) -> Any:
+        found = real(offset, **how)
+        read.extend(each.base_offset for each in found)
+        return found
+
+    log.read = counted
+    assert await find_start_of_last(log, 2, high_watermark=log.end, with_noops=False) == 0
+    assert len(read) <= len(set(read)) + 5, "but for a batch over the edge of each piece"

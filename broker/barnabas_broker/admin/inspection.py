@@ -23,7 +23,7 @@ from barnabas_quorum.controller.requests_integrity import (
     SignOffRecord,
     WriteImageHash,
 )
-from barnabas_quorum.driver.committed_history import read_slice
+from barnabas_quorum.driver.committed_history import find_start_of_last, read_slice
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
 from barnabas_quorum.driver.log_entries import NO_OP, LogEntry
 from barnabas_quorum.driver.quorum_description import QuorumDescription
@@ -208,7 +208,12 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
     async def _read_log(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.LogPage]:
         start = Offset(getattr(request, "from"))
         if start < 0:
-            start = await self._start_of_last(min(request.last, LAST_MAX), with_noops=request.with_noops)
+            start = await find_start_of_last(
+                self._log,
+                min(request.last, LAST_MAX),
+                high_watermark=self._quorum.high_watermark,
+                with_noops=request.with_noops,
+            )
         if start < self._log.log_start_offset:
             raise self._gone(start)
         if start > self._quorum.high_watermark and not request.follow:
@@ -240,29 +245,6 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             f"offset {start} is gone: the metadata log of node {self._node_id} begins at offset {self._log.log_start_offset}. "
             "Read from there, or see what a snapshot holds with `barnabas log dump`",
         )
-
-    async def _start_of_last(self, count: int, *, with_noops: bool) -> Offset:
-        """Where the newest `count` records begin: looked for in ever longer pieces from the end."""
-        end = self._quorum.high_watermark
-        if count == 0:
-            return end
-        reach = count * 2
-        while True:
-            start = max(self._log.log_start_offset, Offset(end - reach))
-            offsets: list[Offset] = []
-            at = start
-            while at < end:
-                read = read_slice(self._log, at, high_watermark=end)
-                at = read.end_offset
-                offsets += [
-                    each.offset for each in read.entries if each.offset >= start and (with_noops or each.kind != NO_OP)
-                ]
-                await asyncio.sleep(0)
-            if len(offsets) >= count:
-                return offsets[-count]
-            if start == self._log.log_start_offset:
-                return start
-            reach *= 4
 
     def _page(self, entries: Iterable[LogEntry]) -> pb.LogPage:
         return pb.LogPage(

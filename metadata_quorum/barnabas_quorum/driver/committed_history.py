@@ -85,6 +85,37 @@ def _open(batch: StoredBatch, skips: Callable[[bytes], bool] | None) -> Iterator
     return opened.entries_of(batch.data, header, skips=skips)
 
 
+async def find_start_of_last(log: RaftLog, count: int, *, high_watermark: Offset, with_noops: bool) -> Offset:
+    """The offset of the record with which the newest `count` begin, or the log's start where it has fewer.
+
+    It is looked for in ever longer pieces from the end, none of them read twice.
+    """
+    if count == 0:
+        return high_watermark
+    newest: list[Offset] = []
+    stop, reach = high_watermark, count * 2
+    while len(newest) < count and stop > log.log_start_offset:
+        at = start = max(log.log_start_offset, Offset(high_watermark - reach))
+        piece: list[Offset] = []
+        while at < stop:
+            at = max(at, log.log_start_offset)  # it may be cleaned meanwhile
+            batches = log.read(at, end_offset=high_watermark, bytes_max=SLICE_BYTES)
+            found = [offset for batch in batches for offset in _offsets(batch, with_noops=with_noops)]
+            piece += [offset for offset in found if start <= offset < stop]
+            at = batches[-1].end_offset if batches else stop
+            await asyncio.sleep(0)
+        newest = piece + newest
+        stop, reach = start, reach * 4
+    return newest[-count] if len(newest) >= count else log.log_start_offset
+
+
+def _offsets(batch: StoredBatch, *, with_noops: bool) -> list[Offset]:
+    header = read_header(batch.data)
+    if not crc_is_valid(batch.data, 0, header):
+        return [Offset(header.base_offset)]
+    return opened.offsets_of(batch.data, header, with_noops=with_noops)
+
+
 async def read_history(
     log: RaftLog, *, high_watermark: Offset, concerns: Filter, skips: Callable[[bytes], bool] | None = None
 ) -> CommittedHistory:

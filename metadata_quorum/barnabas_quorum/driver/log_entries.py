@@ -60,7 +60,7 @@ class LogEntry(NamedTuple):
 def entries_of(
     batch: Buffer, header: BatchHeader, *, skips: Callable[[bytes], bool] | None = None
 ) -> Iterator[LogEntry]:
-    """The records of one batch whose checksum is right. Those whose bytes are to be skipped are not opened: no-ops stand for them."""
+    """The records of one batch whose checksum is right, without those whose bytes are to be skipped: they are not opened."""
     epoch, base = Epoch(header.partition_leader_epoch), Offset(header.base_offset)
     try:
         if header.is_control:
@@ -73,8 +73,27 @@ def entries_of(
         return
     for record in records:
         data = record.value or b""
-        content = _NO_OP_RECORD if skips is not None and skips(data) else _open(data)
-        yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, content)
+        if skips is None or not skips(data):
+            yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, _open(data))
+
+
+def is_no_op(data: bytes) -> bool:
+    """Whether a record's value is a no-op, by its first bytes."""
+    return data.startswith(_NO_OP_HEAD)
+
+
+def offsets_of(batch: Buffer, header: BatchHeader, *, with_noops: bool) -> list[Offset]:
+    """Of the entries that entries_of gives, without opening a record; with or without the no-ops among them."""
+    try:
+        if header.is_control:
+            return [Offset(offset) for offset, _, _ in control_records(batch)]
+        return [
+            Offset(record.offset)
+            for record in iterate_records(batch)
+            if with_noops or not is_no_op(record.value or b"")
+        ]
+    except (KafkaError, ValueError, IndexError):
+        return [Offset(header.base_offset)]
 
 
 def damaged_batch(header: BatchHeader, why: str) -> LogEntry:
@@ -84,7 +103,7 @@ def damaged_batch(header: BatchHeader, why: str) -> LogEntry:
 
 
 def _open(data: bytes) -> Record | OtherContent:
-    if data[: len(_NO_OP_HEAD)] == _NO_OP_HEAD:
+    if is_no_op(data):
         return _NO_OP_RECORD
     try:
         return decode(data)
