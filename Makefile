@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz compat-oracle vendor clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -89,6 +89,9 @@ bench-peer: ## Barnabas beside Apache Kafka (Maven fetches it), row by row in on
 
 fuzz: ## hostile bytes into every decoder that strangers reach: BUDGET=60s; by atheris where the extra `fuzz` is installed
 	@$(PY) -m tests.fuzz --budget $(or $(BUDGET),60s) $(ARGS)
+
+fuzz-frames: ## capture anew what real clients and nodes say, for fuzz to begin with (tests/fuzz/captured.txt)
+	@$(PY) -m tests.fuzz.capture
 
 bench-trace: ## where the time of one small record goes, over three brokers: ARGS="--rate 200 --durable --idle 300"
 	@$(PY) -m tests.bench.trace $(ARGS)

@@ -1,12 +1,14 @@
 """What is fuzzed: each target takes bytes, and may raise what its protocol says and nothing else.
 
 May touch:  decoders.                 Must not touch: sockets, clock.
-Invariants: an input is one byte for the target, then what the target takes; every target has seeds, which are frames of the real encoders.
-Read next:  __main__.py, which drives them; test_corpus.py.
+Invariants: an input is one byte for the target, then what the target takes; every target has seeds, which are frames of our encoders, and,
+            of what travels, frames of real clients and nodes.
+Read next:  __main__.py, which drives them; capture.py, which makes captured.txt; test_corpus.py.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import struct
@@ -37,6 +39,9 @@ from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.rpc import controller_pb2, quorum_pb2
 
 CORPUS = Path(__file__).parent / "corpus"
+CAPTURED = Path(__file__).parent / "captured.txt"
+"""What real clients and nodes have said; capture.py writes it anew."""
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
 DECOMPRESSED_BYTES_MAX = 32 * 1024
 """What a batch of these inputs may open to: it counts as allocated."""
 _QUORUM_CALLS = tuple(
@@ -51,6 +56,7 @@ _QUORUM_CALLS = tuple(
         "ChangeVoters",
     )
 )
+CALL_TYPES: tuple[Any, ...] = (*(verb.call_type for verb in VERBS), *_QUORUM_CALLS, controller_pb2.HeartbeatMessage)
 
 
 class Target(NamedTuple):
@@ -69,26 +75,31 @@ def _request(data: bytes) -> None:
     if len(data) < FRAME_BYTES_MIN:
         return
     frame = memoryview(data)
-    kind, _, client_id_bytes = struct.unpack_from(">iih", frame)
+    (kind,) = struct.unpack_from(">i", frame)
     api = registry.by_kind().get(kind)
     if api is None:
         return
     version = kind & 0xFFFF
     with contextlib.suppress(KafkaError):
-        position = FRAME_BYTES_MIN + max(0, client_id_bytes)
-        if version >= api.flexible_from:
-            position = registry.skip_tagged_fields(frame, position)
+        position = request_body(frame, api)
         if api.key is ApiKey.PRODUCE:
             parse_produce_request(frame, position, version)
         else:
             registry.decode_request(api, version, frame, position)
 
 
+def request_body(frame: memoryview, api: registry.Api) -> int:
+    """Where the body begins. Raises MalformedMessage."""
+    version, _, client_id_bytes = struct.unpack_from(">hih", frame, 2)
+    position = FRAME_BYTES_MIN + max(0, client_id_bytes)
+    return registry.skip_tagged_fields(frame, position) if version >= api.flexible_from else position
+
+
 def _request_seeds() -> Iterator[bytes]:
     registry.load_handlers()
     for kind, api in sorted(registry.by_kind().items()):
         version = kind & 0xFFFF
-        with contextlib.suppress(Exception):  # an API without an empty request has its seeds in the corpus
+        with contextlib.suppress(Exception):  # an API without an empty request has its seeds among the captured ones
             out = bytearray(
                 struct.pack(">iih", kind, 7, 4) + b"fuzz" + (b"\0" if version >= api.flexible_from else b"")
             )
@@ -182,8 +193,7 @@ def _rpc(data: bytes) -> None:
     """A byte for the call, then its message: what the guard and the service read of it."""
     if not data:
         return
-    types: tuple[Any, ...] = (*(verb.call_type for verb in VERBS), *_QUORUM_CALLS, controller_pb2.HeartbeatMessage)
-    type_ = types[data[0] % len(types)]
+    type_ = CALL_TYPES[data[0] % len(CALL_TYPES)]
     try:
         message = type_.FromString(data[1:])
     except DecodeError:
@@ -198,7 +208,7 @@ def _rpc(data: bytes) -> None:
 
 
 def _rpc_seeds() -> Iterator[bytes]:
-    for index in range(len(VERBS) + len(_QUORUM_CALLS) + 1):
+    for index in range(len(CALL_TYPES)):
         yield bytes([index])
         yield bytes([index]) + b"\x0a\x06\x0a\x04User" + b"\x10\x01"
 
@@ -233,10 +243,20 @@ def run(data: bytes) -> None:
         TARGETS[data[0] % len(TARGETS)].run(data[1:])
 
 
+def captured(target: str) -> Iterator[tuple[str, bytes]]:
+    """Who said it and what, and the target's input."""
+    for line in CAPTURED.read_text().splitlines():
+        name, what, data = line.split()
+        if name == target:
+            yield what, base64.b64decode(data)
+
+
 def seeds() -> Iterator[bytes]:
-    """Every target's seeds, and the corpus, as inputs of `run`."""
+    """Every target's seeds, what was captured, and the corpus, as inputs of `run`."""
     for index, target in enumerate(TARGETS):
         for seed in target.seeds():
+            yield bytes([index]) + seed
+        for _, seed in captured(target.name):
             yield bytes([index]) + seed
     for file in sorted(CORPUS.glob("*.bin")):
         yield file.read_bytes()
