@@ -8,7 +8,7 @@ Read next:  kafka.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barnabas_admin.errors import AdminError
@@ -20,7 +20,12 @@ from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
-from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas_wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 
 OFFSETS_BY_NAME_VERSION_MAX = 9
 """From version 10 on OffsetFetch names topics by id."""
@@ -51,27 +56,35 @@ async def list_groups(client: ClusterClient) -> list[dict[str, Any]]:
 async def describe_group(client: ClusterClient, group: str) -> dict[str, Any]:
     """Members, committed offsets and lag of a group, also of one without members. Raises AdminError for one that nobody knows,
     KafkaError, OSError."""
+    return await _describe(client, group, None)
+
+
+async def _describe(client: ClusterClient, group: str, only: Collection[TopicPartition] | None) -> dict[str, Any]:
     described = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
-    offsets = await client.call_coordinator(group, _offsets_request([group]), version_max=OFFSETS_BY_NAME_VERSION_MAX)
+    wanted = _offsets_request([group], only)
+    offsets = await client.call_coordinator(group, wanted, version_max=OFFSETS_BY_NAME_VERSION_MAX)
     found = await client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]))
     coordinator = found.coordinators[0].node_id if found.coordinators else found.node_id
-    (state,) = _read_states(described, offsets, coordinator)
+    (state,) = _read_states(described, offsets, coordinator, only)
     _check_known(state)
     return _fields(state, await _ends(client, [state]))
 
 
-async def describe_groups(client: ClusterClient, coordinators: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+async def describe_groups(
+    client: ClusterClient, coordinators: Mapping[str, int], *, only: Collection[TopicPartition] | None = None
+) -> dict[str, dict[str, Any]]:
     """The same of many groups, for one request to each coordinator and each leader in place of some to each group.
 
     Args:
         coordinators: group -> broker, as `list_groups` reports them. Of a group that has moved since, the new one is found.
+        only: offsets and lag are asked of these partitions alone; a group that reads none of them has no partitions.
 
     Leaves out the groups that went away, or whose coordinator or leaders do not answer. Raises KafkaError, OSError.
     """
     by_broker: dict[int, list[str]] = {}
     for group, broker_id in coordinators.items():
         by_broker.setdefault(broker_id, []).append(group)
-    asked = await asyncio.gather(*(_ask_coordinator(client, *each) for each in by_broker.items()))
+    asked = await asyncio.gather(*(_ask_coordinator(client, *each, only) for each in by_broker.items()))
     states = [state for found in asked for state in found]
     try:
         ends = await _ends(client, states)
@@ -79,7 +92,9 @@ async def describe_groups(client: ClusterClient, coordinators: Mapping[str, int]
     except (KafkaError, OSError, TimeoutError):
         found = {}  # one partition among all of them has no leader that answers: below each group is asked by itself
     alone = [group for group in coordinators if group not in found]
-    for group, described in zip(alone, await asyncio.gather(*(_alone(client, each) for each in alone)), strict=True):
+    for group, described in zip(
+        alone, await asyncio.gather(*(_alone(client, each, only) for each in alone)), strict=True
+    ):
         if described is not None:
             found[group] = described
     return found
@@ -95,42 +110,54 @@ class _State(NamedTuple):
     members: list[dict[str, Any]]
     offsets_error: int
     """Of the question what it has committed."""
+    only: Collection[TopicPartition] | None
+    """Partitions that were asked about; None: all."""
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """That it has committed for, or that its members own."""
-        return self.committed.keys() | {owned for member in self.members for owned in member["partitions"]}
+        """That it has committed for, or that its members own, of those asked about."""
+        read = self.committed.keys() | {owned for member in self.members for owned in member["partitions"]}
+        return read if self.only is None else read.intersection(self.only)
 
 
-async def _ask_coordinator(client: ClusterClient, broker_id: int, groups: list[str]) -> list[_State]:
+async def _ask_coordinator(
+    client: ClusterClient, broker_id: int, groups: list[str], only: Collection[TopicPartition] | None
+) -> list[_State]:
     """Those of the groups that this broker coordinates, and knows."""
     try:
         described = await client.call(DescribeGroupsRequest(groups=groups), broker_id=broker_id)
         offsets = await client.call(
-            _offsets_request(groups), broker_id=broker_id, version_max=OFFSETS_BY_NAME_VERSION_MAX
+            _offsets_request(groups, only), broker_id=broker_id, version_max=OFFSETS_BY_NAME_VERSION_MAX
         )
     except (KafkaError, OSError, TimeoutError):
         return []  # each is asked by itself then, wherever its coordinator is now
-    return [state for state in _read_states(described, offsets, broker_id) if _is_readable(state)]
+    return [state for state in _read_states(described, offsets, broker_id, only) if _is_readable(state)]
 
 
-async def _alone(client: ClusterClient, group: str) -> dict[str, Any] | None:
+async def _alone(client: ClusterClient, group: str, only: Collection[TopicPartition] | None) -> dict[str, Any] | None:
     try:
-        return await describe_group(client, group)
+        return await _describe(client, group, only)
     except (KafkaError, OSError, TimeoutError):
         return None
 
 
-def _offsets_request(groups: Sequence[str]) -> OffsetFetchRequest:
-    """All that these groups have committed; by name, for a topic of an id alone may be gone."""
+def _offsets_request(groups: Sequence[str], only: Collection[TopicPartition] | None) -> OffsetFetchRequest:
+    """What these groups have committed; by name, for a topic of an id alone may be gone."""
+    by_topic: dict[str, list[int]] = {}
+    for each in only or ():
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    single = [OffsetFetchRequestTopic(*each) for each in by_topic.items()]
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in by_topic.items()]
     return OffsetFetchRequest(
         group_id=groups[0],
-        topics=None,
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups],
+        topics=None if only is None else single,
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None if only is None else topics) for group in groups],
     )
 
 
-def _read_states(described: Any, offsets: Any, coordinator: int) -> list[_State]:
+def _read_states(
+    described: Any, offsets: Any, coordinator: int, only: Collection[TopicPartition] | None
+) -> list[_State]:
     committed = {
         answered.group_id: {
             TopicPartition(topic.name, entry.partition_index): entry.committed_offset
@@ -149,6 +176,7 @@ def _read_states(described: Any, offsets: Any, coordinator: int) -> list[_State]
             coordinator,
             [_member(member) for member in each.members],
             errors.get(each.group_id, 0),
+            only,
         )
         for each in described.groups
     ]
@@ -162,12 +190,14 @@ def _is_absent(state: _State) -> bool:
 def _is_readable(state: _State) -> bool:
     if state.offsets_error:
         return False
-    return bool(state.committed) if _is_absent(state) else not state.described.error_code
+    if _is_absent(state):
+        return bool(state.committed) or state.only is not None  # it may have committed for others
+    return not state.described.error_code
 
 
 def _check_known(state: _State) -> None:
     """Raise what the coordinator reported of the group, AdminError for one that nobody knows."""
-    if _is_absent(state) and not state.committed and not state.offsets_error:
+    if _is_absent(state) and not _is_readable(state) and not state.offsets_error:
         raise AdminError(
             f"group {state.group!r} does not exist",
             code=ErrorCode.GROUP_ID_NOT_FOUND,

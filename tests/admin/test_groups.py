@@ -18,6 +18,7 @@ from barnabas_wire.kafka.messages.describe_groups import DescribedGroup, Describ
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
@@ -38,6 +39,7 @@ class Cluster:
         """Partitions whose leader does not answer."""
         self.offsets_errors: dict[str, ErrorCode] = {}
         self.asked: Counter[str] = Counter()
+        self.offsets_sent = 0
 
     async def call(self, request: Any, *, broker_id: int | None = None, version_max: int | None = None) -> Any:
         self.asked[type(request).__name__] += 1
@@ -52,7 +54,7 @@ class Cluster:
                 ]
             )
         assert isinstance(request, OffsetFetchRequest) and version_max == 9, "topics by name"
-        return OffsetFetchResponse(groups=[self._offsets(here, each.group_id) for each in request.groups])
+        return OffsetFetchResponse(groups=[self._offsets(here, each) for each in request.groups])
 
     async def call_coordinator(self, group: str, request: Any, *, version_max: int | None = None) -> Any:
         return await self.call(request, broker_id=self._coordinator(group), version_max=version_max)
@@ -76,14 +78,21 @@ class Cluster:
     def _coordinator(self, group: str) -> int:
         return next((broker for broker, groups in self.groups.items() if group in groups), 1)
 
-    def _offsets(self, here: dict[str, dict[tuple[str, int], int]], group: str) -> OffsetFetchResponseGroup:
+    def _offsets(
+        self, here: dict[str, dict[tuple[str, int], int]], asked: OffsetFetchRequestGroup
+    ) -> OffsetFetchResponseGroup:
+        committed = here.get(asked.group_id, {})
+        if asked.topics is not None:  # Kafka says -1 of what is not committed
+            committed = {(t.name, n): committed.get((t.name, n), -1) for t in asked.topics for n in t.partition_indexes}
+        self.offsets_sent += len(committed)
         topics = [
             OffsetFetchResponseTopics(
                 name=topic, partitions=[OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset)]
             )
-            for (topic, index), offset in here.get(group, {}).items()
+            for (topic, index), offset in committed.items()
         ]
-        return OffsetFetchResponseGroup(group_id=group, topics=topics, error_code=self.offsets_errors.get(group, 0))
+        error = self.offsets_errors.get(asked.group_id, 0)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error)
 
 
 @pytest.fixture
@@ -136,3 +145,32 @@ async def test_offsets_that_are_refused_are_no_lag_of_nothing(cluster: Cluster) 
     assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
     with pytest.raises(AdminError, match="does not exist"):
         await describe_group(client(cluster), "never")
+
+
+async def test_of_the_partitions_asked_about_alone_are_offsets_and_ends_had(cluster: Cluster) -> None:
+    read: list[TopicPartition] = []
+    real = cluster.list_offsets
+
+    async def list_offsets(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        read.extend(wanted)
+        return await real(wanted)
+
+    cluster.list_offsets = list_offsets  # type: ignore[method-assign]
+    only = [TopicPartition("orders", 1)]
+    whole = await describe_groups(client(cluster), coordinators(cluster))
+    read.clear()
+    cluster.offsets_sent = 0
+    cluster.asked.clear()
+    found = await describe_groups(client(cluster), coordinators(cluster) | {"never": 1}, only=only)
+    assert read == only and cluster.offsets_sent == 41
+    assert cluster.asked == {"DescribeGroupsRequest": 2, "OffsetFetchRequest": 2, "metadata": 1, "list_offsets": 1}
+    for group, described in found.items():
+        rows = whole[group]["partitions"] if group in whole else []
+        assert described["partitions"] == [row for row in rows if row["topic"] == "orders" and row["partition"] == 1]
+    assert found["h4"]["total_lag"] == 46 and found["g4"]["partitions"] == [] and len(found) == 41
+    cluster.silent = {("flights", 0)}
+    assert await describe_groups(client(cluster), coordinators(cluster), only=only) == {
+        group: described for group, described in found.items() if group != "never"
+    }
+    cluster.silent = {("orders", 1)}
+    assert set(await describe_groups(client(cluster), coordinators(cluster), only=only)) == {f"g{n}" for n in range(20)}

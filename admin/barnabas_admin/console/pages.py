@@ -195,7 +195,7 @@ async def topic(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     elif tab == "messages":
         found |= await _messages(cluster, name, query)
     elif tab == "consumers":
-        found |= await _consumers(cluster, name)
+        found |= await _consumers(cluster, [TopicPartition(name, each.partition) for each in described.partitions])
     elif tab == "config":
         found["configs"] = await cluster.admin(lambda admin: _configs(admin, admin_pb2.RESOURCE_TYPE_TOPIC, name))
     elif tab == "metrics":
@@ -416,13 +416,12 @@ async def _messages(cluster: ConsoleCluster, name: str, query: Query) -> dict[st
     return asked | {"found": await cluster.kafka(ask)}
 
 
-async def _consumers(cluster: ConsoleCluster, name: str) -> dict[str, Any]:
+async def _consumers(cluster: ConsoleCluster, of: Sequence[TopicPartition]) -> dict[str, Any]:
     listed = await cluster.kafka(list_groups)
-    described = await _described_groups(cluster, listed)
+    described = await _described_groups(cluster, listed, only=of)
     rows = []
     for row in listed:
-        found = described.get(row["group"], {"partitions": []})
-        here = [each for each in found["partitions"] if each["topic"] == name]
+        here = described.get(row["group"], {"partitions": []})["partitions"]
         if here:
             rows.append(
                 {
@@ -435,10 +434,12 @@ async def _consumers(cluster: ConsoleCluster, name: str) -> dict[str, Any]:
     return {"consumers": rows}
 
 
-async def _described_groups(cluster: ConsoleCluster, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+async def _described_groups(
+    cluster: ConsoleCluster, rows: Sequence[dict[str, Any]], *, only: Sequence[TopicPartition] | None = None
+) -> dict[str, dict[str, Any]]:
     """Without those that went away meanwhile, or whose coordinator does not answer."""
     coordinators = {row["group"]: row["coordinator"] for row in rows}
-    return await cluster.kafka(lambda client: describe_groups(client, coordinators))
+    return await cluster.kafka(lambda client: describe_groups(client, coordinators, only=only))
 
 
 async def _record_counts(cluster: ConsoleCluster, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
