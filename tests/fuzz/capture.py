@@ -46,7 +46,7 @@ from barnabas_wire.kafka.messages.produce import parse_produce_request
 from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas_wire.rpc.server import new_server
-from tests.fuzz.targets import CALL_TYPES, CAPTURED, MECHANISMS, request_body
+from tests.fuzz.targets import CALL_TYPES, CAPTURED, CLUSTER_ID, MECHANISMS, request_body
 
 FRAME_BYTES_MAX = 1024
 ATTRIBUTES_AT, CODEC_MASK = 22, 7
@@ -218,7 +218,7 @@ async def cluster(directory: Path, ear: Ear) -> AsyncIterator[dict[str, str]]:
             path = directory / f"node-{node}.properties"
             path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
             path.chmod(0o600)
-            words = ["--cluster-id", str(Uuid(bytes(range(16)))), "--initial-controllers", voters]
+            words = ["--cluster-id", CLUSTER_ID, "--initial-controllers", voters]
             assert server_main(["format", "-c", str(path), *words]) == 0
             lanes.append(ControlLane())
             budget = split_descriptors(2048, connections_wanted=256, reserve_wanted=64)

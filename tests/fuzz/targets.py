@@ -27,10 +27,14 @@ from barnabas_broker.security.sasl.scram import Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.claims import claimed_id
-from barnabas_quorum.driver.verbs import HEARTBEAT, VERBS, read_call
+from barnabas_quorum.driver.grpc_transport import QuorumServicer, ReplicaIdentity, VoterChangeAnswer
+from barnabas_quorum.driver.verbs import VERBS, read_call, read_heartbeat
+from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft.messages import Reply, ReplyError, Request, VoterChange
+from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.client import jaas
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.produce import parse_produce_request
 from barnabas_wire.kafka.schema import encode_request, message_classes
@@ -41,6 +45,9 @@ from barnabas_wire.rpc import controller_pb2, quorum_pb2
 CORPUS = Path(__file__).parent / "corpus"
 CAPTURED = Path(__file__).parent / "captured.txt"
 """What real clients and nodes have said; capture.py writes it anew."""
+CLUSTER_ID = str(Uuid(bytes(range(16))))
+"""Of the nodes that were captured, and of the one that is asked."""
+_IDENTITY = ReplicaIdentity(ReplicaKey(BrokerId(1), Uuid(bytes(16))), 0, 1)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
 DECOMPRESSED_BYTES_MAX = 32 * 1024
 """What a batch of these inputs may open to: it counts as allocated."""
@@ -199,17 +206,52 @@ def _rpc(data: bytes) -> None:
     except DecodeError:
         return
     claimed_id(message)
-    with contextlib.suppress(KafkaError):
-        if isinstance(message, controller_pb2.HeartbeatMessage):
-            HEARTBEAT.read(message)
-        verb = next((verb for verb in VERBS if verb.call_type is type_), None)
+    verb = next((verb for verb in VERBS if verb.call_type is type_), None)
+    with contextlib.suppress(KafkaError, _Aborted):
         if verb is not None:
             read_call(verb, message)
+        elif isinstance(message, controller_pb2.HeartbeatMessage):
+            read_heartbeat(message)
+        else:
+            _serve_quorum(message)
+
+
+class _Aborted(Exception):
+    """gRPC's answer where a call is refused."""
+
+
+class _Context:
+    async def abort(self, *status: Any) -> None:
+        raise _Aborted
+
+
+def _serve_quorum(message: Any) -> None:
+    """By the service of a replica of which nobody is home."""
+
+    async def handle(request: Request) -> Reply:
+        raise PeerUnreachable("nobody is home")
+
+    async def change_voters(change: VoterChange, *, principal: str, client_host: str) -> VoterChangeAnswer:
+        return VoterChangeAnswer(ReplyError.NONE, "", change.voter)
+
+    service = QuorumServicer(cluster_id=CLUSTER_ID, handle=handle, identity=_IDENTITY, change_voters=change_voters)
+    method = getattr(service, type(message).DESCRIPTOR.name.removesuffix("Call"))
+    with contextlib.suppress(StopIteration):
+        method(message, _Context()).send(None)  # nothing in it waits
 
 
 def _rpc_seeds() -> Iterator[bytes]:
     for index in range(len(CALL_TYPES)):
         yield bytes([index])
+        if CALL_TYPES[index] is quorum_pb2.ChangeVotersCall:
+            replica = quorum_pb2.Replica(id=4, directory_id=bytes(16))
+            call = quorum_pb2.ChangeVotersCall(
+                cluster_id=CLUSTER_ID,
+                voter=quorum_pb2.Voter(replica=replica, host="h", port=1),
+                joiner=replica,
+                asker=quorum_pb2.Asker(principal="User:a", host="h"),
+            )
+            yield bytes([index]) + call.SerializeToString()
         yield bytes([index]) + b"\x0a\x06\x0a\x04User" + b"\x10\x01"
 
 

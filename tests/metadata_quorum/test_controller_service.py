@@ -561,6 +561,20 @@ async def test_a_malformed_call_is_refused_and_the_next_one_answered() -> None:
         assert await controller.register(1) > 0
 
 
+async def test_a_malformed_heartbeat_is_answered_with_the_reason_and_ends_its_stream() -> None:
+    async with served() as controller:
+        epoch = await controller.register(1)
+        stream = controller.stub.Heartbeats()
+        await stream.write(
+            pb.HeartbeatMessage(
+                broker_id=1, broker_epoch=epoch, offline_directories=[b"longer than the id of a directory"]
+            )
+        )
+        answer: Any = await stream.read()
+        assert answer.fault.code == ErrorCode.INVALID_REQUEST and "16 bytes" in answer.fault.message
+        assert await stream.read() is grpc.aio.EOF
+
+
 async def test_a_bug_in_a_decision_costs_one_call_and_not_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as controller:
 

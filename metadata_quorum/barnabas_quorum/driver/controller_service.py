@@ -21,11 +21,11 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver, Heartbeat
 from barnabas_quorum.driver.faults import fault_of
 from barnabas_quorum.driver.verbs import (
     COMMITTED_OFFSET_KEY,
-    HEARTBEAT,
     HEARTBEAT_ANSWER,
     VERBS,
     Verb,
     read_call,
+    read_heartbeat,
     write_answer,
 )
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
@@ -134,7 +134,7 @@ class _HeartbeatServerStream:
     async def _read(self) -> None:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
-                self._take(HEARTBEAT.read(message))
+                self._take(read_heartbeat(message))
                 while self._pending >= HEARTBEATS_PENDING_MAX:
                     self._room.clear()
                     await self._room.wait()

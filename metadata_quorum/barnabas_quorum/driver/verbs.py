@@ -108,6 +108,15 @@ HEARTBEAT_ANSWER = compile_mapping(BrokerHeartbeatReply, pb.HeartbeatAnswer, env
 """Its reply, where it has no fault."""
 
 
+def read_heartbeat(message: Any) -> BrokerHeartbeat:
+    """The heartbeat in a protobuf message. Raises KafkaError INVALID_REQUEST on what does not fit."""
+    try:
+        heartbeat: BrokerHeartbeat = HEARTBEAT.read(message)
+        return heartbeat
+    except ValueError as error:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{HEARTBEATS}: {error}") from error
+
+
 def read_heartbeat_answer(message: Any) -> BrokerHeartbeatReply:
     """The reply that travelled. Raises KafkaError when it carries a fault."""
     if message.HasField("fault"):
