@@ -36,7 +36,7 @@ from rich.table import Table
 from starlette.routing import compile_path
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.console.application import PAGES
+from barnabas_admin.console.application import PAGES, RUN
 from barnabas_admin.console.writes import FORMS
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.bench.machine import cpu_s, resident_mib, stolen_s
@@ -55,6 +55,8 @@ OVERRIDES = {
     "log.flush.on.acks": "page-cache",
 }
 TRANSACTIONAL_ID = "bench-console"
+SIMULATE = ("sim", "--scenario", "network-splits", "--seed", "1")
+"""The run that the console steps through, of 210 steps."""
 
 
 def routes(topic: str, group: str) -> list[str]:
@@ -70,9 +72,10 @@ def routes(topic: str, group: str) -> list[str]:
         *("/topics/new", f"/topics/{topic}/delete", f"/topics/{topic}/config?key=retention.ms"),
         *(f"/topics/{topic}/produce", f"/groups/{group}/offsets", f"/transactions/abort?id={TRANSACTIONAL_ID}"),
         *("/access/acls/new", "/access/acls/delete", "/access/users/set", "/access/users/delete", "/access/quotas/set"),
+        *(f"{RUN}?step=44", f"{RUN}?step=60&all=1"),
     ]
     paths = [each.partition("?")[0] for each in found]
-    for pattern in (*PAGES, *FORMS):
+    for pattern in (*PAGES, *FORMS, RUN):
         if not any(compile_path(pattern)[0].match(path) for path in paths):
             raise LookupError(f"no address of {pattern} is measured: add one to tests/bench/console.py")
     return found
@@ -114,6 +117,10 @@ class ConsoleProcess:
         how = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
         command = [sys.executable, *how, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json"]
         command += ["--history", str(directory / "console.sqlite"), "--admin", cluster.admin_addresses]
+        journal = directory / "run.jsonl"
+        simulate = [sys.executable, "-m", "barnabas_broker.main", *SIMULATE, "--out", str(journal)]
+        subprocess.run(simulate, stdout=subprocess.DEVNULL, check=True)
+        command += ["--journal", str(journal)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address: str = json.loads(self._process.stdout.readline())["address"].removeprefix("http://")

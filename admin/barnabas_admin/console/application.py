@@ -86,6 +86,9 @@ PAGES: dict[str, tuple[str, Read]] = {
 }
 """Path -> (template, what it asks). The path with `.json` behind it answers the dictionary; `/` has `/overview.json`."""
 
+RUN = "/sim"
+"""The page of a simulated run, whose twin is `/sim.json`; it asks no cluster."""
+
 _WITH_TWINS = {"sim", *(template for template, _ in PAGES.values())}
 
 
@@ -120,7 +123,7 @@ def make_application(
         cluster.history = history
         routes += _cluster_routes(cluster, environment, has_sign_in=sign_in is not None, is_read_only=is_read_only)
     if journal is not None:
-        routes += [Route("/sim.json", _run_twin(journal)), Route("/sim", _run_page(environment, journal))]
+        routes += [Route(f"{RUN}.json", _run_twin(journal)), Route(RUN, _run_page(environment, journal))]
         if cluster is None:
             routes.append(Route("/", _to_the_run))
     routes.append(Route("/theme", _choose_theme, methods=["POST"]))
@@ -200,7 +203,7 @@ def _run_twin(journal: Journal) -> Any:
 
 
 async def _to_the_run(request: Request) -> Response:
-    return RedirectResponse("/sim")
+    return RedirectResponse(RUN)
 
 
 def _environment(*, is_read_only: bool) -> Environment:

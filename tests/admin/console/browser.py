@@ -16,13 +16,16 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
 THEMES = ("light", "dark")
 REDRAWN_S = 0.5
 """After a change of the window's size."""
+THEMED_S_MAX = 30
 PICTURE_HEIGHT_MAX = 1400
 """Of a page that is longer the picture shows the beginning."""
 
@@ -53,10 +56,13 @@ def set_size(browser: webdriver.Chrome, width: int, height: int) -> None:
 
 
 def choose_theme(browser: webdriver.Chrome, address: str, theme: str) -> None:
-    """By the page's own form, as a user does."""
+    """By the page's own form, as a user does. Raises TimeoutException when the page does not come back in it."""
     browser.get(address)
     Select(browser.find_element(By.NAME, "theme")).select_by_visible_text(theme)
     browser.find_element(By.CSS_SELECTOR, ".theme button").click()
+    # The next address would cancel the form on its way.
+    themed = (By.CSS_SELECTOR, f'html[data-theme="{theme}"]')
+    WebDriverWait(browser, THEMED_S_MAX).until(expected_conditions.presence_of_element_located(themed))
 
 
 def save_picture(browser: webdriver.Chrome, file: Path, *, quality: int = 0) -> None:

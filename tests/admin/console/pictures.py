@@ -2,7 +2,7 @@
 
 May touch:  processes it starts, a temporary directory, docs/console, docs/console-pictures.md.    Must not touch: the product.
 Invariants: what the pictures show is a cluster that runs: topics with traffic, groups that lag, an open transaction, and at the end
-            a broker that is killed.
+            a broker that is killed; beside it a run of the simulator, the same each time.
 Read next:  screens.py, browser.py.
 
     python -m tests.admin.console.pictures [--seconds 150] [--png DIR] [--only NAME,NAME]
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import random
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,10 +24,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import uvicorn
 from confluent_kafka import Consumer, Producer
 from selenium import webdriver
 
+from barnabas_admin.client import AdminClient
+from barnabas_admin.console.application import make_application
+from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.console.sign_in import SignIn
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_wire.client.security import PLAINTEXT
 from tests.admin.console.browser import THEMES, WIDTHS, choose_theme, open_browser, save_picture, set_width
 from tests.admin.console.conftest import Console
 from tests.admin.console.screens import screens
@@ -39,6 +47,10 @@ PACE = {"flights": 180, "orders": 60, "weather": 15}
 CARRIERS = ("LH", "AF", "BA", "UA", "DL", "B6")
 AIRPORTS = ("JFK", "EWR", "LGA", "FRA", "CDG", "LHR", "ORD")
 TRANSACTIONAL_ID = "payments-writer-1"
+SCENARIO, SEED = "network-splits", 1
+STEP, RECORD_STEP = 44, 60
+"""Of that run: two nodes believe that they lead the quorum; a record that the new leader has, and the old one lacks."""
+SIGN_IN = {"sign-in": "/sign-in"}
 DRAWN_S = 1.2
 """Until the charts are drawn."""
 TAILED_S = 2.5
@@ -142,14 +154,14 @@ def furnish(console: Console) -> None:
             raise RuntimeError(f"{path} {fields}: {answer.status_code} {answer.text}")
 
 
-def take(browser: webdriver.Chrome, console: Console, wanted: Mapping[str, str], directory: Path, kind: str) -> None:
-    """A picture of each address, for each theme and width."""
+def take(browser: webdriver.Chrome, address: str, wanted: Mapping[str, str], directory: Path, kind: str) -> None:
+    """A picture of each page of the console at that address, for each theme and width."""
     for theme in THEMES:
-        choose_theme(browser, console.address, theme)
+        choose_theme(browser, address, theme)
         for width in WIDTHS:
             set_width(browser, width)
-            for name, address in wanted.items():
-                browser.get(f"{console.address}{address}")
+            for name, path in wanted.items():
+                browser.get(f"{address}{path}")
                 if browser.find_elements("css selector", "figure.chart"):
                     time.sleep(DRAWN_S)
                 if browser.find_elements("css selector", ".tail"):
@@ -158,21 +170,48 @@ def take(browser: webdriver.Chrome, console: Console, wanted: Mapping[str, str],
                 save_picture(browser, file, quality=QUALITY if kind == "webp" else 0)
 
 
+def simulate(file: Path) -> None:
+    """Write the journal of a run."""
+    command = [sys.executable, "-m", "barnabas_broker.main", "sim", "--scenario", SCENARIO, "--seed", str(SEED)]
+    subprocess.run([*command, "--out", str(file)], stdout=subprocess.DEVNULL, check=True)
+
+
 @contextmanager
-def running(directory: Path) -> Iterator[tuple[LocalCluster, Console, Traffic]]:
-    """A furnished cluster with traffic, and its console."""
+def serving_sign_in(cluster: LocalCluster) -> Iterator[str]:
+    """The address of a console at which nobody can sign in: the cluster has no logins."""
+    shown = ConsoleCluster(
+        lambda: AdminClient(cluster.admin_addresses, timeout_s=10), brokers=None, security=PLAINTEXT, timeout_s=10
+    )
+    application = make_application(shown, sign_in=SignIn(lambda user, password: shown))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[tuple[LocalCluster, Console, str]]:
+    """A furnished cluster with traffic, its console, and the address of another that asks for a sign-in."""
+    journal = directory / "run.jsonl"
+    simulate(journal)
     overrides = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
     with ExitStack() as stack:
         cluster = LocalCluster(directory / "cluster", nodes=3, base_port=find_base_port(), overrides=overrides)
         stack.enter_context(cluster)
-        console = Console(cluster)
+        console = Console(cluster, "--journal", str(journal))
         stack.callback(console.close)
+        guarded = stack.enter_context(serving_sign_in(cluster))
         furnish(console)
         cluster.wait_until_healthy()
         traffic = Traffic(cluster.bootstrap_servers)
         traffic.begin()
         stack.callback(traffic.close)
-        yield cluster, console, traffic
+        yield cluster, console, guarded
 
 
 def write_page(names: Mapping[str, str]) -> None:
@@ -180,7 +219,8 @@ def write_page(names: Mapping[str, str]) -> None:
     out = [
         "# The console in pictures\n\n",
         "Every screen, light and dark, 1,280 and 390 px wide. `make console-pictures` makes them again, and this page: it runs a cluster\n"
-        "with traffic, groups and an open transaction, and at the end kills a broker. What each shows is in [the console](console.md).\n",
+        "with traffic, groups and an open transaction, and at the end kills a broker; the run is of [the simulator](simulation.md).\n"
+        "What each shows is in [the console](console.md).\n",
     ]
     for name, address in names.items():
         out.append(f"\n## {name.replace('-', ' ').capitalize()}\n\n`{address}`\n")
@@ -204,32 +244,36 @@ def main() -> int:
     directory = options.png or PICTURES
     kind = "png" if options.png else "webp"
     directory.mkdir(parents=True, exist_ok=True)
-    wanted = dict(screens(topic="flights", group="billing", transactional_id=TRANSACTIONAL_ID))
+    wanted = dict(
+        screens(topic="flights", group="billing", transactional_id=TRANSACTIONAL_ID, step=STEP, record_step=RECORD_STEP)
+    )
+    down = {
+        f"down-{each.removesuffix('-down')}": "/brokers/3" if each == "broker-down" else wanted[each] for each in DOWN
+    }
     only = set(filter(None, options.only.split(",")))
-    if only - wanted.keys():
-        parser.error(f"no screen is named {', '.join(sorted(only - wanted.keys()))}: {', '.join(wanted)}")
-    with tempfile.TemporaryDirectory(prefix="barnabas-pictures-") as name, running(Path(name)) as (cluster, console, _):
+    if unknown := only - wanted.keys() - SIGN_IN.keys():
+        parser.error(f"no screen is named {', '.join(sorted(unknown))}: {', '.join(wanted | SIGN_IN)}")
+    with ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-pictures-"))
+        cluster, console, guarded = stack.enter_context(running(Path(name)))
         time.sleep(options.seconds)
         browser = open_browser(Path(name) / "browser")
         try:
-            if only:
-                take(browser, console, {name: wanted[name] for name in only}, directory, kind)
-                return 0
-            take(browser, console, wanted, directory, kind)
-            cluster.kill(3)
-            time.sleep(25)  # the broker is fenced after its session, and the events say so
-            down = {
-                f"down-{each.removesuffix('-down')}": "/brokers/3" if each == "broker-down" else wanted[each]
-                for each in DOWN
-            }
-            take(browser, console, down, directory, kind)
+            shown = {each: address for each, address in wanted.items() if not only or each in only}
+            take(browser, console.address, shown, directory, kind)
+            if not only or only & SIGN_IN.keys():
+                take(browser, guarded, SIGN_IN, directory, kind)
+            if not only:
+                cluster.kill(3)
+                time.sleep(25)  # the broker is fenced after its session, and the events say so
+                take(browser, console.address, down, directory, kind)
         finally:
             browser.quit()
     if options.png is None:
         for old in directory.glob("*.webp"):
-            if old.name.rsplit("-", 2)[0] not in wanted | down:
+            if old.name.rsplit("-", 2)[0] not in wanted | SIGN_IN | down:
                 old.unlink()
-        write_page(wanted | down)
+        write_page(wanted | SIGN_IN | down)
     print(f"{len(list(directory.glob(f'*.{kind}')))} pictures in {directory}")
     return 0
 

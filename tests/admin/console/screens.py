@@ -1,7 +1,8 @@
 """The console's screens, by the names that their pictures have; the browser's tests and the pictures go through all of them.
 
 May touch:  its arguments.            Must not touch: everything else.
-Invariants: each route of the console has a screen here, forms too.
+Invariants: each route of the console has a screen here, forms and the page of a run too; but the sign-in, which is the only page of
+            a console that has it.
 Read next:  pictures.py, test_browser.py.
 """
 
@@ -11,14 +12,17 @@ from collections.abc import Mapping
 
 from starlette.routing import compile_path
 
-from barnabas_admin.console.application import PAGES
+from barnabas_admin.console.application import PAGES, RUN
 from barnabas_admin.console.writes import FORMS
 
 ACL = "principal=User:ada&permission=allow&operation=read&resource=topic&name=flights&pattern=literal&host=*"
 
 
-def screens(*, topic: str, group: str, transactional_id: str) -> Mapping[str, str]:
-    """Name -> address. Raises LookupError for a route that none of them is of."""
+def screens(*, topic: str, group: str, transactional_id: str, step: int, record_step: int) -> Mapping[str, str]:
+    """Name -> address. Raises LookupError for a route that none of them is of.
+
+    step, record_step: of the run that the console steps through; the second is one of a record, shown with every record's way.
+    """
     of_topic = f"/topics/{topic}"
     found = {
         "overview": "/",
@@ -54,10 +58,12 @@ def screens(*, topic: str, group: str, transactional_id: str) -> Mapping[str, st
         "events": "/events",
         "explain": "/explain",
         "big-screen": "/tv",
+        "run": f"{RUN}?step={step}",
+        "run-records": f"{RUN}?step={record_step}&all=1",
         "not-there": "/nothing",
     }
     paths = [each.partition("?")[0] for each in found.values()]
-    for pattern in (*PAGES, *FORMS):
+    for pattern in (*PAGES, *FORMS, RUN):
         if not any(compile_path(pattern)[0].match(path) for path in paths):
             raise LookupError(f"{pattern} has no screen: add one to tests/admin/console/screens.py")
     return found

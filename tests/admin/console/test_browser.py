@@ -28,11 +28,7 @@ pytestmark = [
 IS_FULL = os.environ.get("BARNABAS_ECOSYSTEM_FULL") == "1"
 OPEN = "writer-1"
 """A transactional id with an open transaction."""
-SCREENS = {
-    **screens(topic="flights", group="readers", transactional_id=OPEN),
-    "run": "/sim?step=3",
-    "run-records": "/sim?step=2&all=1",
-}
+SCREENS = screens(topic="flights", group="readers", transactional_id=OPEN, step=3, record_step=2)
 SHORT = ("overview", "topics", "topic", "acls", "run")
 """Screens of the short form."""
 
