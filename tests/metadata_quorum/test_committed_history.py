@@ -105,6 +105,14 @@ async def test_a_log_that_was_cleaned_says_so_and_where_it_begins(log: Any) -> N
     assert (await keys(log), found.first_offset) == (["c"], log.log_start_offset)
 
 
+async def test_a_slice_begins_with_the_record_that_is_asked_for_and_opens_none_before_it(log: Any) -> None:
+    log.add(GARBAGE, config("a"), GARBAGE, config("b"))
+    log.elect()
+    found = read_slice(log, Offset(3), high_watermark=log.end).entries
+    assert [(each.offset, each.kind) for each in found] == [(3, "ConfigRecord"), (4, "LeaderChange")]
+    assert [each.offset for each in read_slice(log, Offset(4), high_watermark=log.end).entries] == [4]
+
+
 @given(records)
 def test_no_record_that_concerns_a_question_is_skipped_unopened(record: Any) -> None:
     data = encode(record)

@@ -46,8 +46,10 @@ ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
 _LISTED_SORTS = ("name", "partitions", "under_replicated")
 """What a list of topics says already; the rest takes a description of each."""
 _SORTS = (*_LISTED_SORTS, "replication", "spread", "skew", "leader_skew")
-_REACHES = (1, 3, 10, 30, 100)
-"""How far back the newest events are looked for, in times of how many are wanted."""
+HASHES = 10
+"""As many are asked for beyond the newest events that are wanted: hashes are among them."""
+_REACHES = (3, 10, 30, 100)
+"""How far back the newest events are looked for then, in times of how many are wanted."""
 DESCRIBED_MAX = 1_000
 """Topics in one call of the admin service."""
 
@@ -525,7 +527,7 @@ def _log(admin: AdminClient, *, last: int, before: int | None = None) -> dict[st
     A cluster at rest writes a hash now and then: the newest events are looked for in ever longer pieces from the end.
     """
     told: list[Any] = []
-    for reach in [step * last for step in _REACHES] if before is None else [last]:
+    for reach in [last + HASHES, *(step * last for step in _REACHES)] if before is None else [last]:
         entries = list(_entries(admin, reach, before))
         told = [entry for entry in entries if entry.kind != "ImageHashRecord"]
         if len(told) >= last or len(entries) < reach:

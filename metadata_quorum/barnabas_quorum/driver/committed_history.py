@@ -67,22 +67,22 @@ class Slice(NamedTuple):
 def read_slice(
     log: RaftLog, start: Offset, *, high_watermark: Offset, skips: Callable[[bytes], bool] | None = None
 ) -> Slice:
-    """Whole batches from the one that holds `start`, about SLICE_BYTES of them; none at or above the high watermark.
+    """The records from `start` to a batch's end, about SLICE_BYTES of batches; none at or above the high watermark.
 
     skips: see entries_of.
     """
     if start < log.log_start_offset:
         return Slice([], log.log_start_offset, True)
     batches = log.read(start, end_offset=high_watermark, bytes_max=SLICE_BYTES)
-    entries = [entry for batch in batches for entry in _open(batch, skips)]
+    entries = [entry for batch in batches for entry in _open(batch, start, skips)]
     return Slice(entries, batches[-1].end_offset if batches else high_watermark, False)
 
 
-def _open(batch: StoredBatch, skips: Callable[[bytes], bool] | None) -> Iterator[opened.LogEntry]:
+def _open(batch: StoredBatch, start: Offset, skips: Callable[[bytes], bool] | None) -> Iterator[opened.LogEntry]:
     header = read_header(batch.data)
     if not crc_is_valid(batch.data, 0, header):
         return iter([opened.damaged_batch(header, "the batch has a wrong checksum")])
-    return opened.entries_of(batch.data, header, skips=skips)
+    return opened.entries_of(batch.data, header, start=start, skips=skips)
 
 
 async def find_start_of_last(log: RaftLog, count: int, *, high_watermark: Offset, with_noops: bool) -> Offset:

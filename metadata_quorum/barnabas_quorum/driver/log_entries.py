@@ -58,14 +58,18 @@ class LogEntry(NamedTuple):
 
 
 def entries_of(
-    batch: Buffer, header: BatchHeader, *, skips: Callable[[bytes], bool] | None = None
+    batch: Buffer, header: BatchHeader, *, start: int = 0, skips: Callable[[bytes], bool] | None = None
 ) -> Iterator[LogEntry]:
-    """The records of one batch whose checksum is right, without those whose bytes are to be skipped: they are not opened."""
+    """The records of one batch whose checksum is right, from the offset `start` on.
+
+    Those before it, and those whose bytes are to be skipped, are not opened. What cannot be read at all comes wherever it stands.
+    """
     epoch, base = Epoch(header.partition_leader_epoch), Offset(header.base_offset)
     try:
         if header.is_control:
             for offset, control_kind, value in control_records(batch):
-                yield LogEntry(offset, epoch, header.max_timestamp_ms, base, _control(control_kind, value))
+                if offset >= start:
+                    yield LogEntry(offset, epoch, header.max_timestamp_ms, base, _control(control_kind, value))
             return
         records = list(iterate_records(batch))
     except (KafkaError, ValueError, IndexError) as error:
@@ -73,7 +77,7 @@ def entries_of(
         return
     for record in records:
         data = record.value or b""
-        if skips is None or not skips(data):
+        if record.offset >= start and (skips is None or not skips(data)):
             yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, _open(data))
 
 

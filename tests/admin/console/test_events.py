@@ -42,7 +42,14 @@ HASH = "ImageHashRecord"
 
 @pytest.mark.parametrize(
     ("at_rest", "questions"),
-    [(0, [8]), (3, [8, 24]), (60, [8, 24, 80]), (100, [8, 24, 80, 240]), (5_000, [8, 24, 80, 240, 800])],
+    [
+        (0, [18]),
+        (10, [18]),
+        (11, [18, 24]),
+        (60, [18, 24, 80]),
+        (100, [18, 24, 80, 240]),
+        (5_000, [18, 24, 80, 240, 800]),
+    ],
 )
 def test_what_an_idle_cluster_writes_hides_nothing(at_rest: int, questions: list[int]) -> None:
     log = Log(*["TopicRecord"] * 20, *[HASH] * at_rest)
@@ -52,6 +59,6 @@ def test_what_an_idle_cluster_writes_hides_nothing(at_rest: int, questions: list
 
 def test_a_young_log_is_read_once_and_an_older_page_ends_at_its_offset() -> None:
     log = Log("TopicRecord", HASH, "ConfigRecord")
-    assert offsets(log) == [2, 0] and log.asked == [8]
+    assert offsets(log) == [2, 0] and log.asked == [18]
     log = Log(*["TopicRecord"] * 30)
     assert offsets(log, before=20) == list(range(19, 11, -1))
