@@ -197,7 +197,7 @@ class ControllerNode:
                 disk=disk,
                 metadata_directory=directory,
                 now_ms=clock_ms(),
-                segment_bytes=SEGMENT_BYTES,
+                segment_bytes=run.swarm.segment_bytes,
                 replica=self.member.key,
                 formatted_voters=self.voters,
             )
@@ -233,7 +233,8 @@ class ControllerNode:
             probe=NoProbe(),
         )
         listener = MetadataListener(loader, leader_observers=(driver.on_leader_change,))
-        config = QUORUM if run.swarm.has_cleaning else replace(QUORUM, retention_bytes=-1)
+        config = replace(QUORUM, snapshot_after_bytes=run.swarm.snapshot_after_bytes)
+        config = config if run.swarm.has_cleaning else replace(config, retention_bytes=-1)
         quorum = QuorumNode(
             config=config,
             replica=self.member.key,

@@ -10,6 +10,13 @@ Lost voters are switched off, or run on as an island: a majority of the former s
 side. What it promises from then on is lost, and so is what was committed without the survivors. How much must stay follows
 from Raft alone: a log whose last record is of epoch l has all that leaders of epochs up to l committed, as far as it reaches.
 
+Two things chance made too seldom (a planted bug of each outlived two thousand seeds, or hundreds), so some runs steer to them:
+- Half of an even set commits without the other half, which never sees the change of voters that lets it. Such a run evens the
+  set out, cuts the leader off with half of it, and asks it for a change before it resigns.
+- A snapshot is taken within the survivor's uncertain end, and a node with an empty disk begins with it. Such a run lets the leader
+  survive alone with what it writes, has small segments, since the survivor delivers one at a time, and lets nobody ask from then
+  on until who comes back has begun: what is asked brings the next snapshot, which would be given in its place.
+
 Laws, of what an operator could see
   R18  a voter of the former quorum takes no part in the recovered one, nor does who follows that lead in a former epoch
   R19  the plan tells what is missing, and calls nothing committed that was not; the best survivor has all that any has; a
@@ -21,7 +28,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,6 +68,21 @@ MOMENTS_MAX = 14
 """Of the disk, while a recovery is written."""
 GROW_S = 0.3
 CALL_TIMEOUT_S = 2.0
+BEGIN_S = 0.3
+"""Whoever comes back with an empty disk has downloaded a snapshot by then."""
+SNAPSHOT_POLL_S = 0.005
+SNAPSHOT_POLLS = 200
+UNSEEN_CHANGE_S = 0.5
+"""A leader that was cut off resigns soon after."""
+
+
+class Steering(Enum):
+    """What some runs are steered to."""
+
+    UNSEEN_CHANGE = "unseen change"
+    """Half of an even set is lost, and changes the set before that."""
+    UNCERTAIN_END = "uncertain end"
+    """The leader survives and writes what nobody else gets; those who come back begin with what it has by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +102,8 @@ class MajorityLoss:
     """Probability that the power fails while a recovery is written."""
     poorer: float
     """Probability that the operator does not take the best survivor."""
+    steering: Steering | None = None
+    """To what chance hardly makes."""
 
     @classmethod
     def draw(cls, random: Random) -> MajorityLoss | None:
@@ -86,7 +111,7 @@ class MajorityLoss:
         choose = random.choice
         if random.random() >= SHARE:
             return None
-        return cls(
+        loss = cls(
             at_s=choose((0.3, 1.0, 2.0)),
             stand_s=choose((0.05, 0.3, 1.0)),
             apart_s=choose((0.0, 0.5, 2.0)),
@@ -95,6 +120,14 @@ class MajorityLoss:
             power_cut=choose((0.0, 0.5, 0.9)),
             poorer=choose((0.0, 0.0, 0.3)),
         )
+        match choose((None, None, Steering.UNSEEN_CHANGE, Steering.UNCERTAIN_END, None)):
+            case Steering.UNSEEN_CHANGE:
+                return replace(loss, steering=Steering.UNSEEN_CHANGE, island=1.0)
+            case Steering.UNCERTAIN_END:
+                return replace(
+                    loss, steering=Steering.UNCERTAIN_END, at_s=0.3, stand_s=1.0, island=0.0, wiped=1.0, poorer=0.0
+                )
+        return loss
 
 
 class Refusal(NamedTuple):
@@ -189,28 +222,49 @@ class QuorumRecovery:
 
     async def _happen(self) -> None:
         await self._rest(self._loss.at_s)
-        while not self._lose():
+        while not await self._lose():
             if self._hurry.is_set():
                 return
             await self._rest(0.1)
         await self._rest(self._random.expovariate(1 / self._loss.stand_s))
+        is_uncertain = self._loss.steering is Steering.UNCERTAIN_END
+        if is_uncertain:
+            self._cut_askers_off()
         is_recovered = not self._hurry.is_set() and await self._recover()
-        if is_recovered:
+        if is_recovered and is_uncertain:
+            await self._await_snapshot()
+        elif is_recovered:
             await self._rest(self._random.expovariate(1 / self._loss.apart_s) if self._loss.apart_s else 0.0)
         self._come_back()
+        if is_recovered and is_uncertain:
+            self._cut_askers_off()
+            await self._rest(BEGIN_S)
+            self._run.network.walls.clear()
         if is_recovered:
             await self._grow()
 
-    def _lose(self) -> bool:
+    async def _lose(self) -> bool:
         run, random = self._run, self._random
         leaders = [node for node in run.nodes if node.is_up and node.driver.is_active]
         if not leaders:
             return False
-        voters = random.choice(leaders).quorum.voters
+        leader = random.choice(leaders)
+        voters = leader.quorum.voters
+        steering = self._loss.steering
+        if steering is Steering.UNSEEN_CHANGE and len(voters) % 2:
+            await self._change(leader, self._any_change(leader, others=run.nodes))
+            return False
         if len(voters) < 2 or not run.strikes("majority lost", voters.voters[0].key.id):
             return False
-        count = random.randint(len(voters) - voters.majority + 1, len(voters) - 1)
-        lost = set(random.sample([voter.key.id for voter in voters], count))
+        ids = [voter.key.id for voter in voters]
+        others = [each for each in ids if each != leader.id]
+        count_min, count_max = len(voters) - voters.majority + 1, len(voters) - 1
+        if steering is Steering.UNSEEN_CHANGE:
+            lost = {leader.id, *random.sample(others, len(ids) // 2 - 1)}
+        elif steering is Steering.UNCERTAIN_END:
+            lost = set(random.sample(others, random.randint(count_min, count_max)))
+        else:
+            lost = set(random.sample(ids, random.randint(count_min, count_max)))
         island: set[int] = set()
         for node in run.nodes:
             is_voter = voters.by_id(node.id) is not None
@@ -229,7 +283,28 @@ class QuorumRecovery:
         run.network.walls.update(
             (a, b) for pair in ((inside, outside), (outside, inside)) for a in pair[0] for b in pair[1]
         )
+        if steering is Steering.UNSEEN_CHANGE:
+            await self._change(leader, self._any_change(leader, others=self._away))
         return True
+
+    def _any_change(self, leader: ControllerNode, *, others: list[ControllerNode]) -> VoterChange:
+        """One of the others joins, or a voter leaves that is not among them; where all are, any but the leader."""
+        voters = leader.quorum.voters
+        joining = [node.member for node in others if voters.by_id(node.id) is None]
+        here = {node.id for node in others}
+        leaving = [voter for voter in voters if voter.key.id not in here]
+        leaving = leaving or [voter for voter in voters if voter.key.id != leader.id]
+        if joining and (not leaving or self._random.random() < 0.5):
+            return VoterChange(VoterChangeKind.ADD, self._random.choice(joining), 0)
+        return VoterChange(VoterChangeKind.REMOVE, self._random.choice(leaving), 0)
+
+    async def _change(self, leader: ControllerNode, change: VoterChange) -> None:
+        """Whether it comes to its end is not known."""
+        try:
+            async with asyncio.timeout(UNSEEN_CHANGE_S):
+                await self._run.change_voters(leader, change)
+        except TimeoutError:
+            return
 
     def _switch_off(self, node: ControllerNode) -> None:
         node.crash()
@@ -346,6 +421,21 @@ class QuorumRecovery:
         run.note("recovered", self._node(done).id, self.retained)
         for asker in run.askers:
             asker.on_recovery(self.retained)
+
+    def _cut_askers_off(self) -> None:
+        """What they write would bring the survivor's next snapshot, and those who come back would begin with that."""
+        run = self._run
+        pairs = [(asker.id, node.id) for asker in run.askers for node in run.nodes]
+        run.network.walls.update(pairs, ((node, asker) for asker, node in pairs))
+
+    async def _await_snapshot(self) -> None:
+        """The first that the survivor takes."""
+        assert self.plan is not None, "the recovery is complete"
+        node = self._node(self.plan)
+        for _ in range(SNAPSHOT_POLLS):
+            if self._hurry.is_set() or (node.is_up and node.quorum.snapshot_stats.taken):
+                return
+            await self._rest(SNAPSHOT_POLL_S)
 
     def _come_back(self) -> None:
         """With the old disk, or a new one."""

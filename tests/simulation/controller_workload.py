@@ -46,6 +46,8 @@ BROKERS_OF_EACH = 2
 TOPICS_OF_EACH = 3
 PARTITIONS_MAX = 9
 TIMEOUT_S = 1.5
+UNREACHED_S = 0.05
+"""An asker that is cut off from every node looks again so much later."""
 ALLOCATIONS_AT_ONCE = (1, 1, 2, 4)
 CONFIG = "retention.ms"
 ALTER_APART = 0.6
@@ -137,6 +139,9 @@ class Asker:
         """(reply, offset applied by who gave it), the refusal, or None when nobody knows what came of it."""
         run = self._run
         reached = [node for node in run.nodes if run.network.is_open(self.id, node.id)]
+        if not reached:
+            await asyncio.sleep(UNREACHED_S)
+            return None
         active = [node for node in reached if node.is_up and node.driver.is_active]
         node = run.random.choice(active if active and run.random.random() < 0.8 else reached)
         offsets: list[tuple[int, int]] = []

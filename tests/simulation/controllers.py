@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -41,8 +41,8 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.controller_laws import ControllerLaws
-from tests.simulation.controller_node import ControllerNode
-from tests.simulation.controller_recovery import MajorityLoss, QuorumRecovery, format_disk
+from tests.simulation.controller_node import QUORUM, SEGMENT_BYTES, ControllerNode
+from tests.simulation.controller_recovery import MajorityLoss, QuorumRecovery, Steering, format_disk
 from tests.simulation.controller_workload import FIRST_ASKER, Asker
 from tests.simulation.raft import print_shrunken
 from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
@@ -84,6 +84,9 @@ class ControllerSwarm:
     full_disk_every_s: float = 0.0
     full_disk_s: float = 0.0
     loss: MajorityLoss | None = None
+    segment_bytes: int = SEGMENT_BYTES
+    """What is committed is delivered segment by segment."""
+    snapshot_after_bytes: int = QUORUM.snapshot_after_bytes
 
     @classmethod
     def draw(cls, random: Random) -> ControllerSwarm:
@@ -93,7 +96,7 @@ class ControllerSwarm:
         beside.seed(beside.getrandbits(64))
         loss = MajorityLoss.draw(beside)
         voters = choose((1, 2, 3, 3, 3, 5))
-        return cls(
+        swarm = cls(
             voters=max(voters, 2) if loss is not None else voters,
             observers=choose((0, 1, 2)),
             links=LinkFaults(
@@ -124,6 +127,9 @@ class ControllerSwarm:
             full_disk_s=choose((0.02, 0.3, 2.0)),
             loss=loss,
         )
+        if loss is not None and loss.steering is Steering.UNCERTAIN_END:
+            return replace(swarm, think_s=0.005, askers=4, segment_bytes=SEGMENT_BYTES // 3, snapshot_after_bytes=1_200)
+        return swarm
 
 
 @dataclass(slots=True)
@@ -273,7 +279,9 @@ class Quorum:
         if any(other.lacks_records for other in self.nodes if other is not node):
             return
         known = [other.quorum.voters for other in self.nodes if hasattr(other, "quorum")]
-        if not known or self.swarm.change_voters_s or any(len(voters) < 3 for voters in known):
+        loss = self.swarm.loss
+        changes = self.swarm.change_voters_s or (loss is not None and loss.steering is Steering.UNSEEN_CHANGE)
+        if not known or changes or any(len(voters) < 3 for voters in known):
             return
         if self.strikes("bit flips", node.id):
             self.figures.flips += node.flip_a_bit()

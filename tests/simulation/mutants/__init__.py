@@ -222,7 +222,7 @@ MUTANTS = (
         name="recovery_without_epoch_gap",
         bug="a recovered quorum begins in the epoch after the survivor's",
         simulation="controllers",
-        test_seed=1,
+        test_seed=46,
     ),
     Mutant(
         name="recovery_without_producer_id_gap",
@@ -244,6 +244,7 @@ MUTANTS = (
         name="loss_by_change_of_voters_not_told",
         bug="a recovery denies what lost voters committed after a change of voters",
         simulation="controllers",
+        test_seed=67550642,
     ),
     Mutant(
         name="recovery_complete_before_it_is_written",
@@ -260,6 +261,7 @@ MUTANTS = (
         name="snapshot_before_the_recovery_taken",
         bug="a snapshot of a survivor's uncertain end is taken",
         simulation="controllers",
+        test_seed=5000228,
     ),
     Mutant(
         name="log_of_former_quorum_kept",
