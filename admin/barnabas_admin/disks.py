@@ -3,7 +3,7 @@
 May touch:  barnabas_wire.client.     Must not touch: printing.
 Invariants: of a directory no more is asked than its totals; a broker that knows no totals names every replica, and they are summed
             here.
-Read next:  commands/broker.py, console/pages.py.
+Read next:  commands/broker.py, console/topics.py.
 """
 
 from __future__ import annotations

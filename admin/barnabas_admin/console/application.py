@@ -28,9 +28,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from barnabas_admin.console import pages, words, writes
+from barnabas_admin.console import events, pages, topics, words, writes
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
+from barnabas_admin.console.query import Query
 from barnabas_admin.console.run import step_page
 from barnabas_admin.console.sampler import Sampler
 from barnabas_admin.console.sign_in import SignIn
@@ -64,7 +65,7 @@ _STATUS = {
     ErrorCode.TOPIC_ALREADY_EXISTS: 409,
 }
 
-Read = Callable[[ConsoleCluster, pages.Query], Awaitable[dict[str, Any]]]
+Read = Callable[[ConsoleCluster, Query], Awaitable[dict[str, Any]]]
 ClusterOf = Callable[[Request], ConsoleCluster]
 
 PAGES: dict[str, tuple[str, Read]] = {
@@ -72,15 +73,15 @@ PAGES: dict[str, tuple[str, Read]] = {
     "/quorum": ("quorum", pages.quorum),
     "/brokers": ("brokers", pages.brokers),
     "/brokers/{broker}": ("broker", pages.broker),
-    "/topics": ("topics", pages.topics),
-    "/topics/{topic}": ("topic", pages.topic),
-    "/topics/{topic}/tail": ("tail", pages.tail),
+    "/topics": ("topics", topics.topics),
+    "/topics/{topic}": ("topic", topics.topic),
+    "/topics/{topic}/tail": ("tail", topics.tail),
     "/groups": ("groups", pages.groups),
     "/groups/{group:path}": ("group", pages.group),
     "/transactions": ("transactions", pages.transactions),
     "/transaction": ("transaction", pages.transaction),
     "/access": ("access", pages.access),
-    "/events": ("events", pages.events),
+    "/events": ("events", events.events),
     "/explain": ("explain", pages.explain),
     "/tv": ("tv", pages.big_screen),
 }

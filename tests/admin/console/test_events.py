@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.console.pages import _log
+from barnabas_admin.console.events import read_events
 
 
 class Log:
@@ -34,7 +34,7 @@ class Log:
 
 
 def offsets(log: Log, **asked: int) -> list[int]:
-    return [event["offset"] for event in _log(cast(AdminClient, log), last=8, **asked)["events"]]
+    return [event["offset"] for event in read_events(cast(AdminClient, log), last=8, **asked)["events"]]
 
 
 HASH = "ImageHashRecord"

@@ -1,0 +1,39 @@
+"""What pages of more than one kind ask the cluster.
+
+May touch:  ConsoleCluster.           Must not touch: HTTP, templates.
+Invariants: nothing here changes the cluster.
+Read next:  pages.py, topics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas_admin.client import AdminClient
+from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.groups import describe_groups
+from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.rpc import admin_pb2
+
+
+def known(number: int) -> int | None:
+    """Of a number for which the cluster says -1 where it is not known."""
+    return number if number >= 0 else None
+
+
+def read_configs(admin: AdminClient, kind: admin_pb2.ResourceType, name: str) -> list[dict[str, Any]]:
+    """Every config of a topic or a broker, for configs.html. Raises AdminError."""
+    return [
+        {"key": entry.key, "value": entry.value, "source": entry.source, "doc": entry.doc}
+        for entry in admin.describe_configs(kind, name)
+    ]
+
+
+async def described_groups(
+    cluster: ConsoleCluster, rows: Sequence[dict[str, Any]], *, only: Sequence[TopicPartition] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Groups that `list_groups` has listed, as describe_groups has them: without those that went away meanwhile, or whose
+    coordinator does not answer."""
+    coordinators = {row["group"]: row["coordinator"] for row in rows}
+    return await cluster.kafka(lambda client: describe_groups(client, coordinators, only=only))
