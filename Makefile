@@ -124,9 +124,13 @@ bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of 
 	@$(PY) -m tests.bench.metadata
 
 ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills; an operator's day; a browser
-	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem tests/admin/console
-	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q tests/broker/simulation tests/compat/confluent/test_transactions.py
-	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q tests/spark/test_exactly_once.py tests/spark/test_session.py tests/spark/test_batch_session.py
+	@bash .ci/setup ecosystem
+	@export BARNABAS_ECOSYSTEM_FULL=1; status=0; \
+	  $(PY) -m pytest -q -m ecosystem tests/ecosystem tests/admin/console || status=$$?; \
+	  $(PY) -m pytest -q tests/broker/simulation tests/compat/confluent/test_transactions.py || status=$$?; \
+	  $(PY) -m pytest -q tests/spark/test_exactly_once.py tests/spark/test_session.py tests/spark/test_batch_session.py || status=$$?; \
+	  BARNABAS_ACL_SETS=100000 $(PY) -m pytest -q tests/metadata_quorum/test_authorizer.py || status=$$?; \
+	  exit $$status
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
 	@command -v mvn >/dev/null || { echo "compat-oracle needs Maven and Java 17: sudo apt-get install maven" >&2; exit 1; }
