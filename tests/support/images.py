@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas_broker.admin.service import ConfigKeyView
+from barnabas_broker.admin.node_view import ConfigKeyView
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.snapshots import SnapshotStats

@@ -68,3 +68,8 @@ async def abort(context: Any, error: KafkaError) -> None:
     status = _STATUS.get(error.code, grpc.StatusCode.INVALID_ARGUMENT)
     trailer = ((ERROR_METADATA_KEY, detail.SerializeToString()),)
     await context.abort(status, f"{detail.name}: {detail.message}", trailer)
+
+
+def unknown_topic(name: str) -> KafkaError:
+    """For a name that no topic has."""
+    return KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")

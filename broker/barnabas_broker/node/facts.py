@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas_broker.admin.service import ConfigKeyView
+from barnabas_broker.admin.node_view import ConfigKeyView
 from barnabas_broker.api.services import BrokerKey
 from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
