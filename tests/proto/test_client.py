@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -276,6 +277,30 @@ async def test_the_cluster_client_follows_a_leader_that_moved(cluster: FakeClust
     cluster.brokers[1].drop_connections()
     cluster.errors = [(ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS)] * 3
     assert await client.produce(T0, b"batch") == 1000
+    await client.close()
+
+
+async def test_the_leaders_are_asked_for_offsets_at_once_and_only_what_failed_again(cluster: FakeCluster) -> None:
+    client = ClusterClient(bootstrap(cluster), timeout_s=10)
+    await client.metadata(["t"])
+    await client.list_offsets({T0: LATEST, T1: LATEST})  # both are connected
+    both = threading.Barrier(2)
+
+    def meet(api_key: int, answer: bytes) -> bytes:
+        if api_key == ApiKey.LIST_OFFSETS:
+            both.wait(5)
+        return answer
+
+    cluster.before_answer = meet
+    offsets = await client.list_offsets({T0: EARLIEST, T1: LATEST})
+    assert {partition: entry.offset for partition, entry in offsets.items()} == {T0: 5, T1: 100}
+    cluster.before_answer = lambda api_key, answer: answer
+    cluster.leaders["t", 1] = 1
+    cluster.seen.clear()
+    offsets = await client.list_offsets({T0: EARLIEST, T1: LATEST})
+    assert {partition: entry.offset for partition, entry in offsets.items()} == {T0: 5, T1: 100}
+    asked = [broker for broker, key, _ in cluster.seen if key == ApiKey.LIST_OFFSETS]
+    assert sorted(asked[:2]) == [1, 2] and asked[2:] == [1], "the moved one alone is asked again"
     await client.close()
 
 

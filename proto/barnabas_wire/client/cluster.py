@@ -153,19 +153,31 @@ class ClusterClient:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, is_read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """Offset and timestamp of each partition for LATEST, EARLIEST, MAX_TIMESTAMP or a timestamp in ms (-1: none)."""
+        """Offset and timestamp of each partition for LATEST, EARLIEST, MAX_TIMESTAMP or a timestamp in ms (-1: none).
+
+        The leaders are asked at once.
+        """
         found: dict[TopicPartition, ListedOffset] = {}
 
         async def attempt(schedule: RetrySchedule) -> dict[TopicPartition, ListedOffset]:
             missing = {partition: spec for partition, spec in wanted.items() if partition not in found}
             await self._know(missing, schedule)
-            failures: dict[TopicPartition, KafkaError] = {}
-            for broker, share in self._view.by_leader(missing).items():
-                request = list_offsets_request(share, is_read_committed=is_read_committed)
-                ready, failed = read_listed_offsets(await self._call(broker, request, schedule))
+            answers = await asyncio.gather(
+                *(
+                    self._call(broker, list_offsets_request(share, is_read_committed=is_read_committed), schedule)
+                    for broker, share in self._view.by_leader(missing).items()
+                ),
+                return_exceptions=True,  # what the others answer is kept, and not asked again
+            )
+            failures: list[BaseException] = []
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    failures.append(answer)
+                    continue
+                ready, failed = read_listed_offsets(answer)
                 found.update(ready)
-                failures.update(failed)
-            for error in failures.values():
+                failures += failed.values()
+            for error in failures:
                 raise error
             return found
 
