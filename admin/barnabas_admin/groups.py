@@ -67,17 +67,22 @@ async def _describe(client: ClusterClient, group: str, only: Collection[TopicPar
     coordinator = found.coordinators[0].node_id if found.coordinators else found.node_id
     (state,) = _read_states(described, offsets, coordinator, only)
     _check_known(state)
-    return _fields(state, await _ends(client, [state]))
+    return _fields(state, await _ends(client, [state], {}))
 
 
 async def describe_groups(
-    client: ClusterClient, coordinators: Mapping[str, int], *, only: Collection[TopicPartition] | None = None
+    client: ClusterClient,
+    coordinators: Mapping[str, int],
+    *,
+    only: Collection[TopicPartition] | None = None,
+    ends: Mapping[TopicPartition, int] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The same of many groups, for one request to each coordinator and each leader in place of some to each group.
 
     Args:
         coordinators: group -> broker, as `list_groups` reports them. Of a group that has moved since, the new one is found.
         only: offsets and lag are asked of these partitions alone; a group that reads none of them has no partitions.
+        ends: of partitions where the caller has asked for them a moment ago.
 
     Leaves out the groups that went away, or whose coordinator or leaders do not answer. Raises KafkaError, OSError.
     """
@@ -87,8 +92,8 @@ async def describe_groups(
     asked = await asyncio.gather(*(_ask_coordinator(client, *each, only) for each in by_broker.items()))
     states = [state for found in asked for state in found]
     try:
-        ends = await _ends(client, states)
-        found = {state.group: _fields(state, ends) for state in states}
+        all_ends = await _ends(client, states, ends or {})
+        found = {state.group: _fields(state, all_ends) for state in states}
     except (KafkaError, OSError, TimeoutError):
         found = {}  # one partition among all of them has no leader that answers: below each group is asked by itself
     alone = [group for group in coordinators if group not in found]
@@ -208,20 +213,22 @@ def _check_known(state: _State) -> None:
         raise KafkaError.of(code, f"describing group {state.group}")
 
 
-async def _ends(client: ClusterClient, states: Sequence[_State]) -> dict[TopicPartition, int]:
-    """The ends of the partitions that these groups read. A topic may have been deleted since a group committed for it, and a
-    partition may have no leader now: those are left out."""
-    wanted = {partition for state in states for partition in state.partitions}
+async def _ends(
+    client: ClusterClient, states: Sequence[_State], known: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The ends of the partitions that these groups read, those that are known included. A topic may have been deleted since a group
+    committed for it, and a partition may have no leader now: those are left out."""
+    wanted = {partition for state in states for partition in state.partitions if partition not in known}
     if not wanted:
-        return {}
+        return dict(known)
     view = await client.metadata(sorted({each.topic for each in wanted}), skips_missing=True)
     led = [
         each
         for each in sorted(wanted)
-        if (known := view.topics.get(each.topic, {}).get(each.partition)) is not None and known.leader >= 0
+        if (partition := view.topics.get(each.topic, {}).get(each.partition)) is not None and partition.leader >= 0
     ]
     found = await client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
-    return {each: int(listed.offset) for each, listed in found.items()}
+    return {**known, **{each: int(listed.offset) for each, listed in found.items()}}
 
 
 def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:

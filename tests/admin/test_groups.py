@@ -174,3 +174,17 @@ async def test_of_the_partitions_asked_about_alone_are_offsets_and_ends_had(clus
     }
     cluster.silent = {("orders", 1)}
     assert set(await describe_groups(client(cluster), coordinators(cluster), only=only)) == {f"g{n}" for n in range(20)}
+
+
+async def test_ends_that_are_known_are_not_asked_for_again(cluster: Cluster) -> None:
+    whole = await describe_groups(client(cluster), coordinators(cluster))
+    cluster.asked.clear()
+    known = {TopicPartition(*each): end for each, end in ENDS.items()}
+    del cluster.groups[1]
+    found = await describe_groups(client(cluster), coordinators(cluster), ends=known)
+    assert found == {group: whole[group] for group in found} and len(found) == 20
+    assert cluster.asked == {"DescribeGroupsRequest": 1, "OffsetFetchRequest": 1}
+    cluster.asked.clear()
+    del known[TopicPartition("flights", 0)]
+    assert await describe_groups(client(cluster), coordinators(cluster), ends=known) == found
+    assert cluster.asked["list_offsets"] == 1

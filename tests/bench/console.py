@@ -115,6 +115,7 @@ class ConsoleProcess:
 
     def __init__(self, cluster: LocalCluster, directory: Path, *, profile: Path | None) -> None:
         """profile: where cProfile writes what the console did, when it ends."""
+        self._is_profiled = profile is not None
         how = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
         command = [sys.executable, *how, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json"]
         command += ["--history", str(directory / "console.sqlite"), "--admin", cluster.admin_addresses]
@@ -130,7 +131,8 @@ class ConsoleProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGINT)  # after a SIGTERM cProfile writes nothing
+        # After a SIGTERM cProfile writes nothing.
+        self._process.send_signal(signal.SIGINT if self._is_profiled else signal.SIGTERM)
         self._process.wait(20)
 
     @property

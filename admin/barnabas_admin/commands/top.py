@@ -81,12 +81,13 @@ def _look(invocation: Invocation) -> dict[str, Any]:
             for index, partition in partitions.items()
             if partition.leader >= 0 and not topic.startswith("__")
         ]
+        listed = await client.list_offsets(dict.fromkeys(led, LATEST)) if len(led) <= PARTITIONS_MAX else {}
+        by_partition = {partition: int(offset.offset) for partition, offset in listed.items()}
         ends: dict[str, int] = {}
-        if len(led) <= PARTITIONS_MAX:
-            for partition, offset in (await client.list_offsets(dict.fromkeys(led, LATEST))).items():
-                ends[partition.topic] = ends.get(partition.topic, 0) + int(offset.offset)
+        for partition, end in by_partition.items():
+            ends[partition.topic] = ends.get(partition.topic, 0) + end
         known = {group["group"]: group["coordinator"] for group in await list_groups(client)}
-        return ends, list((await describe_groups(client, known)).values())
+        return ends, list((await describe_groups(client, known, ends=by_partition)).values())
 
     ends, groups = run_with_cluster(invocation, work) if any(b["state"] != "fenced" for b in brokers) else ({}, [])
     lagging = sorted(groups, key=lambda group: -group["total_lag"])[:GROUPS_SHOWN]

@@ -83,17 +83,18 @@ class Sampler:
             for topic, partitions in view.topics.items()
             if all(partition.leader >= 0 for partition in partitions.values())
         }
+        listed = await client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+        by_partition = {each: int(offset.offset) for each, offset in listed.items()}
         ends: dict[str, int] = {}
-        if led:
-            for each, offset in (await client.list_offsets(dict.fromkeys(led, LATEST))).items():
-                ends[each.topic] = ends.get(each.topic, 0) + int(offset.offset)
+        for each, end in by_partition.items():
+            ends[each.topic] = ends.get(each.topic, 0) + end
         counters: dict[tuple[str, str], float] = {(TOPIC, topic): end for topic, end in ends.items() if topic in whole}
         if ends.keys() <= whole:
             counters[ALL, RECORDS] = sum(ends.values())
         gauges: dict[tuple[str, str], float] = {}
         groups = {row["group"]: row["coordinator"] for row in (await list_groups(client))[:GROUPS_MAX]}
         # One that went away, or whose coordinator moves, has a gap in its line.
-        for name, found in (await describe_groups(client, groups)).items():
+        for name, found in (await describe_groups(client, groups, ends=by_partition)).items():
             gauges[LAG, name] = found["total_lag"]
         for broker_id in sorted(view.brokers):
             began_s = time.perf_counter()
