@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from barnabas_admin.local_cluster import LocalCluster
 from tests.admin.console.browser import CHROMIUM, DRIVER, THEMES, WIDTHS, choose_theme, open_browser, set_width
 from tests.admin.console.conftest import Console
+from tests.admin.console.pictures import serving_sign_in
 from tests.admin.console.screens import screens
 
 pytestmark = [
@@ -154,10 +155,9 @@ def test_a_run_is_stepped_through_by_its_links(browser: webdriver.Chrome, consol
     ("width", "theme"), [(w, t) for w in WIDTHS for t in THEMES] if IS_FULL else [("narrow", "dark")]
 )
 def test_every_screen_is_accessible_and_never_wider_than_its_window(
-    browser: webdriver.Chrome, console: Console, width: str, theme: str
+    browser: webdriver.Chrome, console: Console, cluster: LocalCluster, width: str, theme: str
 ) -> None:
     """axe finds no violation; nothing scrolls sideways but tables in their frame."""
-    axe = files("axe_selenium_python").joinpath("node_modules/axe-core/axe.min.js").read_text()
     set_width(browser, width)
     choose_theme(browser, console.address, theme)
     found: dict[str, list[str]] = {}
@@ -167,14 +167,23 @@ def test_every_screen_is_accessible_and_never_wider_than_its_window(
         is_error = browser.find_element(By.TAG_NAME, "h1").text == "That did not work"
         assert is_error == (name == "not-there"), f"{name}: {browser.find_element(By.TAG_NAME, 'main').text}"
         assert browser.execute_script("return window.innerWidth") == WIDTHS[width][0]
-        browser.execute_script(axe)
-        violations = browser.execute_async_script(
-            "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => v.id + ': ' + v.nodes[0].html)))"
-        )
-        overflow = browser.execute_script(
-            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        if violations or overflow > 0:
-            found[name] = [*violations, f"{overflow} px too wide"]
-    assert found == {}
+        found[name] = faults(browser)
+    with serving_sign_in(cluster) as guarded:
+        choose_theme(browser, guarded, theme)
+        assert browser.find_element(By.TAG_NAME, "h1").text == "Sign in"
+        found["sign-in"] = faults(browser)
+    assert {name: each for name, each in found.items() if each} == {}
     assert complaints(browser) == []
+
+
+def faults(browser: webdriver.Chrome) -> list[str]:
+    """What axe finds on the page that is open, and whether it is too wide."""
+    axe = files("axe_selenium_python").joinpath("node_modules/axe-core/axe.min.js").read_text()
+    browser.execute_script(axe)
+    violations: list[str] = browser.execute_async_script(
+        "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => v.id + ': ' + v.nodes[0].html)))"
+    )
+    overflow = browser.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return [*violations, *([f"{overflow} px too wide"] if overflow > 0 else [])]
