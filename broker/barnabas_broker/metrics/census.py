@@ -55,6 +55,10 @@ def min_insync_replicas(image: MetadataImage, topic: str, *, static_default: int
 
 def is_under_replicated(partition: PartitionRegistration) -> bool:
     """Whether a replica that should be in sync is not. One that a reassignment is adding is on its way."""
+    if len(partition.isr) == len(
+        partition.replicas
+    ):  # in-sync ones are replicas: none lacks, as of nearly all partitions
+        return False
     return not set(original_replicas(partition)) <= set(partition.isr)
 
 
