@@ -143,13 +143,8 @@ def _take_id(cluster: BlockingCluster, options: SinkOptions, attempt: Attempt) -
     for suffix in range(attempt.number, attempt.number + SUFFIXES_MAX):
         name = decision.transactional_id(options.prefix, attempt.task, suffix)
         try:
-            return suffix, transactions.begin(cluster, name, timeout_ms=options.transaction_timeout_ms)
+            return suffix, _take(cluster, options, name)
         except KafkaError as error:
-            if error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                raise SinkError(
-                    f"kafka.transaction.timeout.ms={options.transaction_timeout_ms} is more than the brokers' "
-                    "transaction.max.timeout.ms: lower it"
-                ) from None
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
     raise SinkError(
@@ -170,11 +165,9 @@ def check_brokers(options: SinkOptions) -> None:
     with _in_words(options):
         obstacle = transactions.two_phase_obstacle(client(options))
         if obstacle is None:
-            # Asked first, this has the coordinators' topic made.
-            held = transactions.holder(client(options), decision.driver_id(options.prefix))
-            if held is not None and held.state == transactions.ONGOING:
-                # A driver died while it wrote its marker: until that is undone no task could read what is decided.
-                _begin(client(options), options)
+            # A driver may have died while it wrote its marker, which may still be on its way: while that is open no task can read what
+            # is decided.
+            _begin(client(options), options)
     if obstacle is not None:
         raise SinkError(
             f"mode=exactly_once is not possible at kafka.bootstrap.servers={','.join(options.bootstrap_servers)}: {obstacle}; "
@@ -276,7 +269,19 @@ def _commit(cluster: BlockingCluster, prefix: str, winner: Winner, *, may_be_pas
 
 def _begin(cluster: BlockingCluster, options: SinkOptions) -> ProducerIdentity:
     """Take the driver's id, so that no other driver of the prefix can decide any more."""
-    return transactions.begin(cluster, decision.driver_id(options.prefix), timeout_ms=options.transaction_timeout_ms)
+    return _take(cluster, options, decision.driver_id(options.prefix))
+
+
+def _take(cluster: BlockingCluster, options: SinkOptions, name: str) -> ProducerIdentity:
+    try:
+        return transactions.begin(cluster, name, timeout_ms=options.transaction_timeout_ms)
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        raise SinkError(
+            f"kafka.transaction.timeout.ms={options.transaction_timeout_ms} is more than the brokers' "
+            "transaction.max.timeout.ms: lower it"
+        ) from None
 
 
 def _verify(cluster: BlockingCluster, prefix: str, winners: Sequence[Winner]) -> None:

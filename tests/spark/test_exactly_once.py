@@ -11,6 +11,7 @@ import pytest
 from barnabas_wire.client import transactions
 from barnabas_wire.client.blocking import BlockingCluster, BlockingConnection
 from barnabas_wire.client.producer import ProducerIdentity
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import iterate_batches, iterate_records
 from pyspark_barnabas import decision, exactly_once
@@ -200,6 +201,17 @@ def test_of_two_drivers_one_decides_and_the_other_loses_nothing(topics: Topics, 
     give_up(0, sink)
     run_batch(sink, 1)
     assert committed(topics, sink.topic or "") == wanted(0, 1)
+
+
+def test_what_a_dead_driver_still_has_on_its_way_counts_no_more_once_the_next_one_has_begun(sink: SinkOptions) -> None:
+    cluster, name = exactly_once.client(sink), decision.driver_id(sink.prefix)
+    dead = transactions.begin(cluster, name, timeout_ms=sink.transaction_timeout_ms)
+    exactly_once.check_brokers(sink)
+    late = {TopicPartition(decision.MARKER_TOPIC, 0): transactions.CommittedOffset(1, "late")}
+    with pytest.raises(KafkaError) as refused:
+        transactions.commit_offsets(cluster, name, dead, decision.group_of(sink.prefix), late)
+    assert refused.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+    run_batch(sink, 0)
 
 
 def test_a_batch_whose_winner_somebody_aborted_is_not_decided(topics: Topics, sink: SinkOptions, wire: Wire) -> None:
