@@ -66,6 +66,10 @@ def test_a_decision_whose_answer_was_lost_may_have_been_taken() -> None:
     run(248457689)  # the simulator's own: it took the fence of the next owner, at the second try, for a second decision
 
 
+def test_offsets_of_a_partition_that_the_coordinator_had_not_heard_of_get_their_marker() -> None:
+    run(110996315)  # it took the new partition for a deleted one, and the offsets stayed open for ever
+
+
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
     workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
     reader = workload.readers[0]

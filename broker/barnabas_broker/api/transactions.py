@@ -8,15 +8,17 @@ Read next:  ../coordinator/transaction/state.py (the rules and their codes), tra
 
 Behaviour: AddPartitionsToTxn comes from clients up to v3 and from brokers from v4 on, with many transactions, to add (the client
 speaks transaction.version 2) or only to ask (`verify_only`). One unknown partition fails all of a client's, the others with
-OPERATION_NOT_ATTEMPTED. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients from before it (v0-1). EndTxn v5 and TxnOffsetCommit v5
-are those of transaction.version 2. A group's partition of __consumer_offsets is confirmed with the transaction's coordinator before
-offsets are committed, and added to the transaction by v5.
+OPERATION_NOT_ATTEMPTED; of a broker's, the others are added. No partition is added that this broker's metadata does not have: its
+marker would count as written, as that of a deleted one does. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients from before it
+(v0-1). EndTxn v5 and TxnOffsetCommit v5 are those of transaction.version 2. A group's partition of __consumer_offsets is confirmed
+with the transaction's coordinator before offsets are committed, and added to the transaction by v5.
 A pattern of ListTransactions v2 that is none is INVALID_REGULAR_EXPRESSION for the request as a whole; an empty one is no filter.
 Differences from Kafka: such a pattern must fit 256 KiB once compiled (id_pattern.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -24,6 +26,7 @@ from typing import Final
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Writer
@@ -170,9 +173,12 @@ async def _of_broker(
         if transaction.verify_only:
             codes |= await services.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
         else:
-            await services.transactions.add_partitions(
-                transaction.transactional_id, producer, partitions, client_version=EPOCH_PER_TRANSACTION
-            )
+            known = frozenset(partition for partition in partitions if _exists(services, partition))
+            codes |= dict.fromkeys(partitions - known, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if known:
+                await services.transactions.add_partitions(
+                    transaction.transactional_id, producer, known, client_version=EPOCH_PER_TRANSACTION
+                )
     except KafkaError as error:
         otherwise = error.code
     if version < ABORTABLE_FROM:
@@ -199,8 +205,7 @@ def _results(
 
 
 def _exists(services: BrokerServices, partition: TopicPartition) -> bool:
-    topic = services.metadata.image.topics.get(partition.topic)
-    return topic is not None and partition.partition in topic.partitions
+    return services.metadata.image.topics.partition(partition) is not None
 
 
 # ---- AddOffsetsToTxn, EndTxn -----------------------------------------------------------------------------------------
@@ -222,6 +227,12 @@ async def add_offsets_to_txn(
             client_version=CLASSIC,
         )
     except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # This broker's metadata is behind, or nobody has looked for a group's coordinator yet: that makes the topic, and
+            # some clients look only afterwards.
+            with contextlib.suppress(CoordinatorNotAvailable):
+                await services.groups.find_coordinator(request.group_id)
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return AddOffsetsToTxnResponse(error_code=_for_old_clients(error.code, context.api_version))
     return AddOffsetsToTxnResponse()
 

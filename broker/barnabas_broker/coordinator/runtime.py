@@ -148,7 +148,8 @@ class _Hosted(Generic[S]):
     state: ShardState = ShardState.LOADING
     writes: deque[_Write] = field(default_factory=deque)
     """Appended and not yet committed, oldest first."""
-    tickets: set[asyncio.Future[Any]] = field(default_factory=set)
+    tickets: dict[asyncio.Future[Any], None] = field(default_factory=dict)
+    """Of requests that are not answered, oldest first: a set of objects has the order of their addresses."""
     timers: dict[Hashable, asyncio.TimerHandle] = field(default_factory=dict)
     after_load: list[Callable[[S, int], CoordinatorResult]] = field(default_factory=list)
     load_failures: int = 0
@@ -261,12 +262,12 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._active(partition)
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         result = decide(hosted.shard, ticket, self._clock_ms())
-        hosted.tickets.add(ticket)
+        hosted.tickets[ticket] = None
         self._perform(hosted, result)
         try:
             return await ticket
         except asyncio.CancelledError:
-            hosted.tickets.discard(ticket)
+            hosted.tickets.pop(ticket, None)
             if on_abandoned is not None and hosted.state is ShardState.ACTIVE:
                 self._perform(hosted, on_abandoned(hosted.shard, ticket, self._clock_ms()))
             raise
@@ -380,7 +381,7 @@ class CoordinatorRuntime(Generic[S]):
     def _answer(self, hosted: _Hosted[S], reply: Reply) -> None:
         ticket = reply.ticket
         assert isinstance(ticket, asyncio.Future)
-        hosted.tickets.discard(ticket)
+        hosted.tickets.pop(ticket, None)
         if ticket.done():
             return
         if isinstance(reply.outcome, KafkaError):

@@ -44,6 +44,11 @@ class ServiceGate:
         """Whether clients are served. Any lane may read it."""
         return self._has_opened and not self.is_cut_off
 
+    @property
+    def has_read_registration(self) -> bool:
+        """Whether the metadata here is as new as this process's registration. Data lane only."""
+        return self._is_registered
+
     def look(self, image: MetadataImage) -> None:
         """The data lane has applied this image."""
         if self._has_opened:

@@ -157,6 +157,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         controller=control.client,
         producer_ids=producer_ids,
         brokers=brokers,
+        is_current=lambda: gate.has_read_registration,
         clock_ms=wall_ms,
     )
     transactional = TransactionalWrites(

@@ -447,6 +447,7 @@ class SimulatedNode:
             controller=client,
             producer_ids=producer_ids,
             brokers=brokers,
+            is_current=lambda: self.gate.has_read_registration,
             clock_ms=clock_ms,
         )
         self.transactional = transactional = TransactionalWrites(

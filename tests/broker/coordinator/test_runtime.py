@@ -557,7 +557,27 @@ def test_a_caller_that_goes_away_is_forgotten_by_the_shard() -> None:
             parked.cancel()
             await asyncio.gather(parked, return_exceptions=True)
             assert shard.abandoned == shard.parked
-            assert b.runtime._hosted[0].tickets == set()
+            assert b.runtime._hosted[0].tickets == {}
+
+    virtual_loop.run(main())
+
+
+def test_who_waits_hears_of_a_resignation_in_the_order_of_asking() -> None:
+    async def main() -> None:
+        async with bench() as b:
+            await b.elect()
+            heard: list[int] = []
+
+            async def ask(number: int) -> None:
+                with pytest.raises(NotCoordinator):
+                    await b.runtime.write(0, SumShard.park)
+                heard.append(number)
+
+            asking = [asyncio.ensure_future(ask(number)) for number in range(50)]
+            await turns(10)
+            b.runtime.on_resigned(0)
+            await asyncio.gather(*asking)
+            assert heard == list(range(50)), "simulated runs depended on the addresses of futures"
 
     virtual_loop.run(main())
 
@@ -571,6 +591,6 @@ def test_a_step_that_is_refused_raises_where_it_was_asked() -> None:
             await b.elect()
             with pytest.raises(CoordinatorNotAvailable):
                 await b.runtime.write(0, refuse)
-            assert b.runtime._hosted[0].tickets == set()
+            assert b.runtime._hosted[0].tickets == {}
 
     virtual_loop.run(main())

@@ -7,10 +7,12 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas_broker.api.transactions import add_offsets_to_txn, add_partitions_to_txn
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, NotCoordinator
 from barnabas_broker.coordinator.runtime import ShardState
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
@@ -20,6 +22,12 @@ from barnabas_quorum.image.features import TRANSACTION_VERSION, TWO_PHASE_VERSIO
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition
+from barnabas_wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas_wire.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from barnabas_wire.kafka.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -41,6 +49,7 @@ TOPICS = {
 CONFIG = TransactionCoordinatorConfig(state_log_num_partitions=PARTITIONS, state_log_replication_factor=2)
 ONE, TWO, THREE = (TopicPartition("t", number) for number in range(3))
 GONE = TopicPartition("gone", 0)
+ACCESS_ALL = SimpleNamespace(require=lambda *asked: None, may=lambda *asked: True)
 Written = tuple[int, TopicPartition, Producer, bool, int]
 """(broker, partition, producer, commit?, coordinator epoch)"""
 
@@ -109,6 +118,7 @@ class Bench:
         self.log = log or FakeLog()
         self.brokers = FakeBrokers()
         self.controller = FakeController()
+        self.is_current = True
         self.metadata = FakeMetadata(image or make_image(topics=TOPICS))
         self.coordinator = TransactionCoordinator(
             config=config,
@@ -117,6 +127,7 @@ class Bench:
             controller=self.controller,
             producer_ids=FakeProducerIds(),
             brokers=self.brokers,
+            is_current=lambda: self.is_current,
             clock_ms=virtual_loop.now_ms,
         )
 
@@ -266,6 +277,93 @@ def test_a_partition_that_is_deleted_needs_no_marker() -> None:
             assert it.status() is TransactionStatus.PREPARE_COMMIT
             it.metadata.image = make_image(topics={name: made for name, made in TOPICS.items() if name != "gone"})
             await it.until(TransactionStatus.COMPLETE_COMMIT)
+
+    run(main)
+
+
+def test_a_partition_that_the_coordinator_does_not_know_is_not_added() -> None:
+    """Its metadata may be behind: it would take the partition for a deleted one, and write no marker there."""
+
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.init()
+            for unknown in (TopicPartition("new", 0), TopicPartition("t", 3)):
+                with pytest.raises(KafkaError) as refused:
+                    await it.coordinator.add_partitions("id", producer, (ONE, unknown), client_version=2)
+                assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert it.status() is TransactionStatus.EMPTY
+
+    run(main)
+
+
+@pytest.mark.parametrize("asks", ["broker", "broker that only verifies", "client with offsets"])
+def test_brokers_and_clients_add_no_partition_that_the_coordinator_does_not_know(asks: str) -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.init()
+            looked_for: list[str] = []
+
+            async def find_coordinator(group_id: str) -> BrokerId:
+                looked_for.append(group_id)
+                raise CoordinatorNotAvailable("its topic is being made")
+
+            services: Any = SimpleNamespace(
+                transactions=it.coordinator,
+                metadata=it.metadata,
+                groups=SimpleNamespace(partition_for=lambda group_id: 0, find_coordinator=find_coordinator),
+            )
+            if asks == "client with offsets":
+                context: Any = SimpleNamespace(api_version=3, access=ACCESS_ALL)
+                added = await add_offsets_to_txn(
+                    services, context, AddOffsetsToTxnRequest("id", producer.producer_id, producer.epoch, "g")
+                )
+                assert added.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                assert it.status() is TransactionStatus.EMPTY
+                assert looked_for == ["g"], "some clients look for the group's coordinator only afterwards"
+                return
+            context = SimpleNamespace(api_version=5, access=ACCESS_ALL)
+            transaction = AddPartitionsToTxnTransaction(
+                transactional_id="id",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                verify_only=asks != "broker",
+                topics=[AddPartitionsToTxnTopic("t", [0]), AddPartitionsToTxnTopic("new", [0])],
+            )
+            answer = await add_partitions_to_txn(
+                services, context, AddPartitionsToTxnRequest(transactions=[transaction])
+            )
+            (result,) = answer.results_by_transaction
+            codes = {
+                (topic.name, partition.partition_index): partition.partition_error_code
+                for topic in result.topic_results
+                for partition in topic.results_by_partition
+            }
+            if asks == "broker":
+                assert codes == {("t", 0): ErrorCode.NONE, ("new", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+                assert it.coordinator.describe("id").partitions == {ONE}
+            else:
+                assert codes == dict.fromkeys(codes, ErrorCode.TRANSACTION_ABORTABLE)
+
+    run(main)
+
+
+def test_a_coordinator_that_starts_takes_no_partition_for_deleted_before_its_metadata_is_current() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            it.brokers.unreachable = {1, 2}
+            await it.commit(await it.begin(ONE, TWO))
+        async with bench(log, image=make_image(topics={TRANSACTION_TOPIC: TOPICS[TRANSACTION_TOPIC]})) as it:
+            it.is_current = False
+            await it.lead(2)
+            await asyncio.sleep(5)
+            assert it.status() is TransactionStatus.PREPARE_COMMIT
+            it.metadata.image, it.is_current = make_image(topics=TOPICS), True
+            await it.until(TransactionStatus.COMPLETE_COMMIT)
+            assert sorted(written[1] for written in it.brokers.written) == [ONE, TWO]
 
     run(main)
 

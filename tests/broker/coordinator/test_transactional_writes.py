@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
+from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit
+from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction import writes as writes_module
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.state import Producer
 from barnabas_broker.coordinator.transaction.verification import Verification
 from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
 from barnabas_replication.requests import AppendEntry, AppendOutcome
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -127,7 +129,9 @@ class Bench:
         self.writes = TransactionalWrites(
             config=config,
             replicas=self.replicas,  # type: ignore[arg-type]
-            groups=SimpleNamespace(),  # type: ignore[arg-type]
+            groups=SimpleNamespace(  # type: ignore[arg-type]
+                check_coordinates=lambda group_id: None, partition_for=lambda group_id: 0
+            ),
             verification=self.verification,
         )
 
@@ -209,6 +213,8 @@ def test_a_refused_partition_is_not_written_and_the_others_are() -> None:
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        # the coordinator's metadata is behind: this broker leads the partition
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
 def test_a_producer_gets_a_code_that_it_knows_of_a_produce(
@@ -231,6 +237,17 @@ def test_a_coordinator_that_is_away_makes_the_producer_try_again() -> None:
         assert await bench.produce(entry()) == [ErrorCode.NOT_ENOUGH_REPLICAS]
         bench.has_coordinator, bench.brokers.error = True, None
         assert await bench.produce(entry()) == [ErrorCode.NONE]
+
+    run(main)
+
+
+def test_offsets_are_committed_later_when_the_coordinator_does_not_know_their_partition_yet() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.code = lambda key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        commit = OffsetCommit(member=MemberRef(group_id="g", member_id=""), offsets=())
+        with pytest.raises(KafkaError) as refused:
+            await bench.writes.commit_offsets("id", commit, Writer(7, 0), is_add=True)
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     run(main)
 

@@ -67,10 +67,13 @@ class TransactionCoordinator:
         controller: ActiveController,
         producer_ids: ProducerIdSource,
         brokers: Brokers,
+        is_current: Callable[[], bool],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`log` is __transaction_state as replication keeps it."""
+        """`log` is __transaction_state as replication keeps it. is_current: whether `metadata` is as new as this process's
+        registration: only then is a partition deleted that it does not have."""
         self.config = config
+        self._is_current = is_current
         self._metadata = metadata
         self._producer_ids = producer_ids
         self.topic = InternalTopic(
@@ -150,10 +153,11 @@ class TransactionCoordinator:
         return await self.topic.find_leader_for(transactional_id)
 
     def _leader_of(self, partition: TopicPartition) -> BrokerId | None:
-        topic = self._metadata.image.topics.get(partition.topic)
-        registration = None if topic is None else topic.partitions.get(partition.partition)
+        """A partition of a transaction was known to the coordinator that added it, so a newer image without it means that it was
+        deleted. The image of a process that starts may be older than that."""
+        registration = self._metadata.image.topics.partition(partition)
         if registration is None:
-            return None
+            return None if self._is_current() else NO_BROKER
         return registration.leader if registration.has_leader else NO_BROKER
 
     def _coordinator_epoch(self, transactional_id: str) -> Epoch | None:
@@ -188,8 +192,15 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, client_version: int
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn. Raises KafkaError; see state.add_partitions."""
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises KafkaError; see state.add_partitions, and UNKNOWN_TOPIC_OR_PARTITION for what
+        is not in the image here: its marker would count as written, as that of a deleted partition does."""
         _check_id(transactional_id)
+        unknown = [partition for partition in partitions if self._metadata.image.topics.partition(partition) is None]
+        if unknown:
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the transaction coordinator has not heard of {unknown[0]} yet; try again",
+            )
         await self._runtime.write(
             self.partition_for(transactional_id),
             lambda shard, ticket, now_ms: shard.add_partitions(

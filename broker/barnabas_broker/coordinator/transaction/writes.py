@@ -41,6 +41,7 @@ _RETRIED_AS_REPLICAS = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # to the coordinator, whose metadata is behind: this broker leads it
     }
 )
 """Of the coordinator: a producer would not understand them of a partition. NOT_ENOUGH_REPLICAS is retried, and asks for no metadata."""
@@ -233,7 +234,7 @@ class TransactionalWrites:
         key = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(commit.member.group_id))
         codes = await self._ask(transactional_id, Producer(*writer), frozenset({key}), is_add=is_add)
         code = ErrorCode(codes[key])
-        if code is ErrorCode.NETWORK_EXCEPTION:
+        if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what clients know to retry of a group coordinator
         if code is not ErrorCode.NONE:
             raise KafkaError.of(code, f"{key} is not known to be in the transaction")
