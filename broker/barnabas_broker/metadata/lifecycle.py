@@ -14,7 +14,8 @@ Not obvious
 - `answered_ms` is when the newest answered heartbeat was *sent*: a session counted from there ends no later than the
   controller's own. Heartbeats of one stream are answered in their order.
 - A data lane that hangs keeps its connections open and its control lane heartbeating: without the check of its last tick
-  such a broker would lead for ever.
+  such a broker would lead for ever. A process that was stopped (a debugger, a paused VM) is no such hang: what this lane woke late
+  is taken off.
 """
 
 from __future__ import annotations
@@ -140,6 +141,9 @@ class BrokerLifecycle:
         """Of log directories, those without a readable id among them."""
         self._holds_back = False
         """The data lane stands still."""
+        self._seen_tick_ms = 0
+        self._woke_late_ms = 0
+        """This lane, since the data lane's last tick."""
         self._unanswered: deque[int] = deque()
         """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
         self._leaderless: set[BrokerId] = set()
@@ -376,10 +380,12 @@ class BrokerLifecycle:
             else:
                 self.stats.heartbeats_held_back += 1
                 interval_ms = DATA_LANE_RECHECK_MS
+            waits_since_ms = self._clock_ms()
             # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
                     await self._beat_now.wait()
+            self._woke_late_ms += max(0, self._clock_ms() - waits_since_ms - interval_ms)
 
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
@@ -395,7 +401,10 @@ class BrokerLifecycle:
             self._leaderless.discard(controller_id)
 
     def _data_lane_moves(self) -> bool:
-        silent_ms = self._clock_ms() - self._data_lane_last_tick_ms()
+        tick_ms = self._data_lane_last_tick_ms()
+        if tick_ms != self._seen_tick_ms:
+            self._seen_tick_ms, self._woke_late_ms = tick_ms, 0
+        silent_ms = self._clock_ms() - tick_ms - self._woke_late_ms
         moves = silent_ms < self._config.data_lane_timeout_ms
         if moves == self._holds_back:
             self._holds_back = not moves

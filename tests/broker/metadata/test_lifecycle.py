@@ -62,10 +62,15 @@ class Incarnation:
         self.lifecycle = lifecycle
         self.data_lane_stands = False
         self.stood_at_ms = 0
+        self.stopped_ms = 0
+        """How long the whole process was stopped."""
+
+    def clock_ms(self) -> int:
+        return now_ms() + self.stopped_ms
 
     def last_tick_ms(self) -> int:
         if not self.data_lane_stands:
-            self.stood_at_ms = now_ms()
+            self.stood_at_ms = self.clock_ms()
         return self.stood_at_ms
 
     @property
@@ -104,7 +109,7 @@ async def living(
         config=LifecycleConfig(),
         client=controllers.client,
         data_lane_last_tick_ms=lambda: broker.last_tick_ms(),
-        clock_ms=now_ms,
+        clock_ms=lambda: broker.clock_ms(),
     )
     broker = Incarnation(controllers, lifecycle)
     async with controllers.running():
@@ -270,6 +275,20 @@ async def test_a_broker_whose_data_lane_stands_still_is_fenced_and_comes_back_wh
         await asyncio.sleep(3)
         assert not broker.is_fenced()
         assert broker.lifecycle.stats.registrations == 1
+
+
+@on_virtual_time
+async def test_a_process_that_was_stopped_does_not_take_its_data_lane_for_stuck() -> None:
+    """Both lanes stood still, and the control lane is the first to look at the clock."""
+    async with living() as broker:
+        await broker.begin()
+        broker.data_lane_stands = True
+        await asyncio.sleep(1.1)
+        broker.stopped_ms = 10_000
+        await asyncio.sleep(7.5)
+        assert broker.lifecycle.stats.heartbeats_held_back == 0
+        await asyncio.sleep(1)
+        assert broker.lifecycle.stats.heartbeats_held_back > 0, "8.9 s of its own: it is stuck"
 
 
 @on_virtual_time
