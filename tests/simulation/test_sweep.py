@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -17,6 +19,13 @@ from barnabas_broker.simulation.partition_model import LawBroken
 from tests.simulation import controllers, raft, sweep
 from tests.simulation.mutants import HERE, MUTANTS, REPOSITORY, Mutant, applies, copy_code, hunt
 from tests.simulation.shrinking import Broken, law_of, shrink
+
+
+@pytest.fixture(autouse=True)
+def loud_again() -> Iterator[None]:
+    """A task of the sweep turns logging off, in a process of its own; here it would stay off for the tests behind these."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def test_faults_to_leave_out_are_read_and_written_as_ranges() -> None:
