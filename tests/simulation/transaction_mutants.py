@@ -8,7 +8,7 @@ Not among them, for another guard holds when theirs is gone, or these clients do
 - ListOffsets answers the HW to readers of committed data: none of these starts at the end.
 - TxnOffsetCommit is not fenced by generation: copiers are no members. tests/broker/coordinator/test_transaction_offsets.py has it.
 - A marker of an older coordinator epoch is taken: that of a deposed coordinator says what the new one says.
-- A coordinator adds partitions that its metadata does not have: clean code did so in one of 216 seeds, where a link was cut while the
+- A coordinator adds partitions that its metadata does not have: clean code did so in one of 173 seeds, where a link was cut while the
   topic was made. test_transactions.py has that seed, tests/broker/coordinator/test_transaction_service.py the rule.
 - The aborted index is lost in truncation; markers go out before PREPARE is committed, are not judged, or leave verifications
   valid; pending offsets are not reported; compaction passes the LSO. Each takes a moment that none of 23 to 39 seeds met.
