@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -67,8 +68,17 @@ def _run(name: str, options: argparse.Namespace) -> Report:
         kept = Path(options.keep).resolve() / name
         kept.mkdir(parents=True)
         return run(kept)
-    with tempfile.TemporaryDirectory(prefix="barnabas-chaos-data-", ignore_cleanup_errors=True) as temporary:
-        return run(Path(temporary))
+    temporary = Path(tempfile.mkdtemp(prefix=f"barnabas-chaos-{name}-"))
+    is_kept = False
+    try:
+        report = run(temporary)
+        is_kept = not report.is_clean  # it may not break again
+    finally:
+        if not is_kept:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if is_kept:
+        print(f"{name}: histories, logs and files of the run are in {temporary}", flush=True)
+    return report
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bug", default="", help="plant this bug of tests/simulation/node_mutants.py: it must go red")
     parser.add_argument("--details", action="store_true", help="what was done and found, also of clean runs")
-    parser.add_argument("--keep", metavar="DIRECTORY", help="keep histories, logs and files below this new directory")
+    parser.add_argument(
+        "--keep",
+        metavar="DIRECTORY",
+        help="keep histories, logs and files below this new directory, also of clean runs",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the reports there")
     return parser
 
