@@ -9,13 +9,19 @@ Read next:  exactly_once.py.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 REQUEST_S = 30.0
+STUCK_S = REQUEST_S + 5
 BATCH = 50
+GAVE_UP = 3
 
 
 def producer_settings(bootstrap: str, transactional_id: str) -> dict[str, Any]:
@@ -42,6 +48,27 @@ def consumer_settings(bootstrap: str, group: str, transactional_id: str) -> dict
     }
 
 
+@contextmanager
+def unless_stuck(transactional_id: str, *, after_s: float = STUCK_S) -> Iterator[None]:
+    """End the process, as an operator would, when what is inside takes longer than librdkafka was allowed.
+
+    send_offsets_to_transaction waits for ever, whatever its time limit, where the group's coordinator has left the metadata meanwhile
+    (librdkafka #5511 and #5456, open as of 2.16).
+    """
+
+    def end() -> None:
+        print(f"{transactional_id}: stuck in librdkafka for {after_s:.0f} s", file=sys.stderr, flush=True)
+        os._exit(GAVE_UP)
+
+    watch = threading.Timer(after_s, end)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
 def copy(bootstrap: str, source: str, target: str, group: str, transactional_id: str) -> None:
     """Raises KafkaException."""
     producer = Producer(producer_settings(bootstrap, transactional_id))
@@ -55,14 +82,15 @@ def copy(bootstrap: str, source: str, target: str, group: str, transactional_id:
         producer.begin_transaction()
         for message in messages:
             producer.produce(target, message.value(), message.key(), partition=message.partition())
-        producer.send_offsets_to_transaction(
-            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), REQUEST_S
-        )
+        with unless_stuck(transactional_id):
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), REQUEST_S
+            )
         producer.commit_transaction(REQUEST_S)
 
 
 def main() -> int:
-    """3 after an error: the transaction is its coordinator's to end."""
+    """GAVE_UP after an error: the transaction is its coordinator's to end."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.copier")
     for name in ("bootstrap", "source", "target", "group", "transactional-id"):
         parser.add_argument(f"--{name}", required=True)
@@ -71,7 +99,7 @@ def main() -> int:
         copy(options.bootstrap, options.source, options.target, options.group, options.transactional_id)
     except KafkaException as error:
         print(f"{options.transactional_id}: {error}", file=sys.stderr, flush=True)
-    return 3
+    return GAVE_UP
 
 
 if __name__ == "__main__":

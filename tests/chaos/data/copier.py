@@ -25,9 +25,8 @@ from tests.chaos.data.confluent import QUIET_S, pad, unpad
 from tests.chaos.data.journal import Journal
 from tests.chaos.data.plan import ABORT_SHARE, RECORDS_PER_TRANSACTION_MAX, key_of
 from tests.checker.data_history import HistoryWriter
-from tests.cluster.copier import REQUEST_S, consumer_settings, producer_settings
+from tests.cluster.copier import GAVE_UP, REQUEST_S, consumer_settings, producer_settings, unless_stuck
 
-GAVE_UP = 3
 STUCK_S = 20.0
 _POLL_S = 0.1
 _LAST_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
@@ -126,11 +125,12 @@ class Copier:
             self._producer.begin_transaction()
             for (_, partition, _), value in zip(places, values, strict=True):
                 self._producer.produce(self._target, pad(value, 0), partition=partition, on_delivery=self._on_delivery)
-            self._producer.send_offsets_to_transaction(
-                [TopicPartition(*place, offset) for place, offset in ends.items()],
-                self._consumer.consumer_group_metadata(),
-                REQUEST_S,
-            )
+            with unless_stuck(self._journal.tag):
+                self._producer.send_offsets_to_transaction(
+                    [TopicPartition(*place, offset) for place, offset in ends.items()],
+                    self._consumer.consumer_group_metadata(),
+                    REQUEST_S,
+                )
             if is_commit:
                 self._journal.ask(is_commit=True)
                 self._producer.commit_transaction(REQUEST_S)

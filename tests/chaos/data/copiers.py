@@ -24,11 +24,11 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.chaos.data.confluent import COMMON, READING, records_of
-from tests.chaos.data.copier import GAVE_UP
 from tests.chaos.data.plan import COPIES, TRANSACTED_KEYS, Copy, key_of
 from tests.chaos.nodes import ROOT
 from tests.checker.data_history import ASSIGNED, Assignment, Fault, HistoryWriter, Poll
 from tests.checker.transaction_events import Taken
+from tests.cluster.copier import GAVE_UP
 
 ZOMBIE_S = 3.0
 FENCED_WITHIN_S = 45.0
