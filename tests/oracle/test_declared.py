@@ -55,6 +55,7 @@ OWN_KEYS = {
         "admin.listeners",
         "admin.listeners.allow.remote",
         "controller.listeners.allow.remote",
+        "controller.listeners.dial.plaintext",
         "metrics.listeners",
         "log.flush.on.acks",
     ),

@@ -139,7 +139,7 @@ async def add_partitions_to_txn(
     codes: dict[TopicPartition, int] = {}
     hidden = {topic.name for topic in request.v3_and_below_topics if not access.may(WRITE, TOPIC, topic.name)}
     refused = [partition for partition in asked if partition.topic in hidden]
-    missing = [partition for partition in asked if partition.topic not in hidden and not _exists(services, partition)]
+    missing = services.metadata.image.topics.absent(partition for partition in asked if partition.topic not in hidden)
     if missing or refused:
         codes = dict.fromkeys(asked, ErrorCode.OPERATION_NOT_ATTEMPTED)
         codes |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -173,8 +173,9 @@ async def _of_broker(
         if transaction.verify_only:
             codes |= await services.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
         else:
-            known = frozenset(partition for partition in partitions if _exists(services, partition))
-            codes |= dict.fromkeys(partitions - known, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            absent = services.metadata.image.topics.absent(partitions)
+            codes |= dict.fromkeys(absent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            known = partitions.difference(absent)
             if known:
                 await services.transactions.add_partitions(
                     transaction.transactional_id, producer, known, client_version=EPOCH_PER_TRANSACTION
@@ -202,10 +203,6 @@ def _results(
         )
         for topic in topics
     ]
-
-
-def _exists(services: BrokerServices, partition: TopicPartition) -> bool:
-    return services.metadata.image.topics.partition(partition) is not None
 
 
 # ---- AddOffsetsToTxn, EndTxn -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Read next:  partition.py, metadata.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
@@ -80,6 +80,20 @@ class TopicsImage:
         """The partition of that topic name and number, or None."""
         topic = self.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def absent(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that are not there. A request may name tens of thousands of one topic: that is looked up once."""
+        found: list[TopicPartition] = []
+        name: str | None = None
+        partitions: Mapping[int, PartitionRegistration] = {}
+        for each in wanted:
+            if each.topic != name:
+                name = each.topic
+                topic = self.get(name)
+                partitions = {} if topic is None else topic.partitions
+            if each.partition not in partitions:
+                found.append(each)
+        return found
 
     def sorted_topics(self) -> list[TopicImage]:
         """All topics by name: the order for whoever decides or prints."""

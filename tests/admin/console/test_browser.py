@@ -10,7 +10,7 @@ from importlib.resources import files
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 
 from barnabas_admin.local_cluster import LocalCluster
@@ -86,8 +86,8 @@ def wait(is_so: Callable[[], bool], what: str, *, within_s: float = 60) -> None:
         try:
             if is_so():
                 return
-        except StaleElementReferenceException:
-            pass  # the page swapped it just then
+        except (NoSuchElementException, StaleElementReferenceException):
+            pass  # the page swapped it just then, or the next one is on its way
         assert time.monotonic() < deadline, f"not seen within {within_s} s: {what}"
         time.sleep(0.1)
 

@@ -195,7 +195,7 @@ class TransactionCoordinator:
         """AddPartitionsToTxn, AddOffsetsToTxn. Raises KafkaError; see state.add_partitions, and UNKNOWN_TOPIC_OR_PARTITION for what
         is not in the image here: its marker would count as written, as that of a deleted partition does."""
         _check_id(transactional_id)
-        unknown = [partition for partition in partitions if self._metadata.image.topics.partition(partition) is None]
+        unknown = self._metadata.image.topics.absent(partitions)
         if unknown:
             raise KafkaError.of(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
