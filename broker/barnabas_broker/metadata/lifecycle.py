@@ -52,6 +52,9 @@ REGISTRATION_RETRY_MS = 250
 HELD_RETRY_MS = 2000
 """While the controllers wait for an operator's sign-off of a bad metadata record."""
 DATA_LANE_RECHECK_MS = 250
+LATE_MS = 100
+"""A lane that wakes this late was stopped with its process, or starved."""
+LATE_WAKES_MAX = 64
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
 REGISTRATION_WARN_MS = 10_000
@@ -141,9 +144,8 @@ class BrokerLifecycle:
         """Of log directories, those without a readable id among them."""
         self._holds_back = False
         """The data lane stands still."""
-        self._seen_tick_ms = 0
-        self._woke_late_ms = 0
-        """This lane, since the data lane's last tick."""
+        self._woke_late: deque[tuple[int, int]] = deque(maxlen=LATE_WAKES_MAX)
+        """When this lane woke and how late, since the data lane's last tick."""
         self._unanswered: deque[int] = deque()
         """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
         self._leaderless: set[BrokerId] = set()
@@ -385,7 +387,9 @@ class BrokerLifecycle:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
                     await self._beat_now.wait()
-            self._woke_late_ms += max(0, self._clock_ms() - waits_since_ms - interval_ms)
+            woke_ms = self._clock_ms()
+            if (late_ms := woke_ms - waits_since_ms - interval_ms) >= LATE_MS:
+                self._woke_late.append((woke_ms, late_ms))
 
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
@@ -402,9 +406,9 @@ class BrokerLifecycle:
 
     def _data_lane_moves(self) -> bool:
         tick_ms = self._data_lane_last_tick_ms()
-        if tick_ms != self._seen_tick_ms:
-            self._seen_tick_ms, self._woke_late_ms = tick_ms, 0
-        silent_ms = self._clock_ms() - tick_ms - self._woke_late_ms
+        while self._woke_late and self._woke_late[0][0] <= tick_ms:
+            self._woke_late.popleft()
+        silent_ms = self._clock_ms() - tick_ms - sum(late_ms for _, late_ms in self._woke_late)
         moves = silent_ms < self._config.data_lane_timeout_ms
         if moves == self._holds_back:
             self._holds_back = not moves
