@@ -63,7 +63,8 @@ _READING: dict[str, Any] = {
     "fetch_max_wait_ms": 100,
     "session_timeout_ms": 6000,
     "heartbeat_interval_ms": 1000,
-    "metadata_max_age_ms": 5000,
+    # below the time after which a read is stale: aiokafka 0.14, when a position must be reset, asks the former leader until then
+    "metadata_max_age_ms": 2000,
 }
 
 
