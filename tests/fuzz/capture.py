@@ -5,7 +5,7 @@ Invariants: every word is one that a client of another house, a broker or a cont
             shortest and the longest are kept, none above FRAME_BYTES_MAX; passwords in it are of users made here.
 Read next:  targets.py, whose seeds these are.
 
-A proxy stands before every Kafka listener, which advertises it; gRPC servers are given an interceptor. Each line of the file is a target,
+A proxy is in front of every Kafka listener, which advertises it; gRPC servers are given an interceptor. Each line of the file is a target,
 who said it and what, and the input of the target in base64.
 """
 

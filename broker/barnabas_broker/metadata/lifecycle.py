@@ -416,7 +416,7 @@ class BrokerLifecycle:
                 logging.ERROR if self._holds_back else logging.INFO,
                 "broker %d %s: its data lane last moved %d ms ago",
                 self._identity.broker_id,
-                "holds its heartbeat back" if self._holds_back else "heartbeats again",
+                "withholds its heartbeat" if self._holds_back else "heartbeats again",
                 silent_ms,
             )
         return moves

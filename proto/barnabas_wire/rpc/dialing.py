@@ -3,7 +3,7 @@
 May touch:  grpc.aio, ssl and sockets (to look what an address speaks, and whose certificate it shows).   Must not touch: files.
 Invariants: with TLS no call goes to a node whose certificate does not carry the demanded name; an address is called in plain text
             only by who was made to do so, and by an EitherDialer where it has shown that it speaks plain HTTP/2; renewed
-            credentials raise `generation`, and whoever holds channels of an older one makes new ones.
+            credentials raise `generation`, and whoever keeps channels of an older one makes new ones.
 Read next:  peers.py; options.py.
 """
 
@@ -153,7 +153,7 @@ class EitherDialer:
 
     @property
     def generation(self) -> int:
-        """See Dialer; whoever holds channels looks before each call."""
+        """See Dialer; whoever keeps channels looks before each call."""
         lost = [
             channel for channel in self._opened if channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         ]

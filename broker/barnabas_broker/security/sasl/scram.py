@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: sockets, clock, files, passwords (the server has only keys derived from them).
 Invariants: a user that does not exist gets a salt of its own, always the same, and fails at the proof like a wrong password;
             the nonce of the last message is the whole one that was agreed on (CVE-2024-56128), or the client's own and then that one,
-            as librdkafka before 2.6.1 sends it; nothing else may stand before it (Kafka takes anything that ends with its own part).
+            as librdkafka before 2.6.1 sends it; nothing else may precede it (Kafka takes anything that ends with its own part).
 Read next:  mechanism.py; metadata_quorum/image/scram.py, where the credentials are.
 
 Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
