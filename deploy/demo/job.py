@@ -24,6 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_barnabas import configure
+
 FLIGHT = "carrier string, flight int, origin string, dest string, tailnum string, dep_time int, dep_delay double, time_hour string"
 WEATHER = "origin string, temp double, wind_speed double, precip double, visib double, time_hour string"
 FLIGHTS_PER_TRIGGER = 120_000
@@ -47,7 +49,6 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "America/New_York",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
 
@@ -61,7 +62,7 @@ def main() -> int:
     builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = configure(builder, say=None).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     session_s = time.monotonic() - started
     say(f"Spark {spark.version} is up after {session_s:.0f} s")

@@ -16,10 +16,14 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from pyspark_barnabas.spark_home import home_without_zip
+
 ROWS_PER_BATCH = 65_536
 """Spark cuts what Python yields and takes at 10,000 rows, which costs a third of a sink's rate."""
 PYTHON = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 CACHE = "NUMBA_CACHE_DIR"
+DAEMON = "spark.python.daemon.module"
+HOME = "SPARK_HOME"
 _COMPILE = "import pyspark_barnabas.scan, pyspark_barnabas.encoder"
 COMPILE_TIMEOUT_S = 120.0
 
@@ -43,6 +47,7 @@ def configure(
     python: str | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
     pushdown: bool = True,
+    preload: bool = True,
     cache_directory: str | Path | None = None,
     say: Callable[[str], object] | None = print,
 ) -> SparkSession.Builder:
@@ -50,8 +55,10 @@ def configure(
 
     python: the interpreter of Spark's workers, which must have barnabas[spark] on every node (default: this one).
     rows_per_batch: rows of one Arrow batch between Spark and Python. pushdown: filters on topic, partition, offset and
-    timestamp, and with partitionedByKey on key, narrow batch reads. cache_directory: where compiled code is kept, made and filled
-    here; default: beside the package, or a private directory below the temporary one. say: takes each line; None: quiet.
+    timestamp, and with partitionedByKey on key, narrow batch reads. preload: workers are forked with compiled code already loaded
+    (daemon.py), and all of Spark's Python processes load the installed pyspark, not Spark's zip file (spark_home.py).
+    cache_directory: where compiled code is kept, made and filled here; default: beside the package, or a private directory below
+    the temporary one. say: takes each line; None: quiet.
 
     Raises ValueError for arguments that cannot be used, RuntimeError when a session runs already or the code cannot be compiled.
     """
@@ -79,6 +86,12 @@ def configure(
             "filters narrow batch reads" if pushdown else "batch reads look at everything, then filter",
         ),
     ]
+    if preload:
+        found.append(_option(builder, DAEMON, "pyspark_barnabas.daemon", "workers start with compiled code loaded"))
+        home = home_without_zip()
+        # another interpreter may need what is in the zip file
+        if home is not None and os.environ[PYTHON[0]] == sys.executable:
+            found.append(_environment(HOME, str(home), "Spark as installed, but for pyspark.zip", False))
     if cache_directory is not None:
         place = Path(cache_directory).expanduser().absolute()
         place.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,6 +23,8 @@ import pytest
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
+from pyspark_barnabas.spark_home import home_without_zip
+
 START_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 20.0
 SETTINGS = {
@@ -35,6 +37,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "pyspark_barnabas.daemon",
     # These JVMs live for a minute and their queries are tiny: optimising compilers cost more than they give.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
@@ -54,12 +57,15 @@ class Jvm:
         for name, value in wanted.items():
             command += ["--conf", f"{name}={value}"]
         handshake = Path(tempfile.mkdtemp(dir=directory)) / "gateway"
+        home = home_without_zip()
         environment = os.environ | {
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(handshake),
             "SPARK_CONNECT_MODE": "0",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
+        if home is not None:
+            environment["SPARK_HOME"] = str(home)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*command, "pyspark-shell"], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output

@@ -146,7 +146,10 @@ print(sorted(builder._options.items()))
 
 
 def test_configure_says_what_it_sets_and_keeps_what_was_set(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "NUMBA"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "NUMBA", "SPARK_HOME"))
+    }
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
     environment["PYSPARK_DRIVER_PYTHON"] = "/somewhere/python"
     # What really compiles takes seconds: make ecosystem.
     instead = "" if IS_FULL else "import os, pathlib; pathlib.Path(os.environ['NUMBA_CACHE_DIR'], 'x.nbi').touch()"
@@ -162,8 +165,10 @@ def test_configure_says_what_it_sets_and_keeps_what_was_set(tmp_path: Path) -> N
     assert lines[1].startswith("PYSPARK_DRIVER_PYTHON=/somewhere/python  (kept: ")
     assert lines[2].startswith("spark.sql.execution.arrow.maxRecordsPerBatch=5000  (kept: ")
     assert lines[3].startswith(f"{PUSHDOWN}=true")
-    assert f"NUMBA_CACHE_DIR={tmp_path}/compiled" in lines[4] and "spark.executorEnv.NUMBA_CACHE_DIR" in lines[5]
-    assert f"('{PUSHDOWN}', 'true')" in lines[6]
+    assert lines[4].startswith("spark.python.daemon.module=pyspark_barnabas.daemon  (workers")
+    assert lines[5].startswith(f"SPARK_HOME={tmp_path}/barnabas/spark-")
+    assert f"NUMBA_CACHE_DIR={tmp_path}/compiled" in lines[6] and "spark.executorEnv.NUMBA_CACHE_DIR" in lines[7]
+    assert f"('{PUSHDOWN}', 'true')" in lines[8]
     assert list((tmp_path / "compiled").rglob("*.nbi")), "nothing was compiled there"
 
 
