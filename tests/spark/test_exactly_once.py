@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,8 @@ pytestmark = [pytest.mark.cluster]
 Options = Callable[..., dict[str, str]]
 PARTITIONS = 2
 TASKS = 2
+MARKERS_S = 20.0
+"""How long the markers of a decision may take: they are written after the answer."""
 
 
 class Killed(BaseException):
@@ -98,13 +101,13 @@ def committed(topics: Topics, topic: str) -> list[bytes | None]:
     found: list[bytes | None] = []
     for index in range(PARTITIONS):
         partition = TopicPartition(topic, index)
-        end = topics.wire.list_offsets({partition: -1})[partition]
-        stable = topics.wire.list_offsets({partition: -1}, is_read_committed=True)[partition]
-        for _ in range(200):
-            if stable == end:
-                break
+        deadline = time.monotonic() + MARKERS_S
+        while True:
             end = topics.wire.list_offsets({partition: -1})[partition]
             stable = topics.wire.list_offsets({partition: -1}, is_read_committed=True)[partition]
+            if stable == end or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
         assert stable == end, f"a transaction is open in {partition}"
         data = topics.wire.fetch(partition, 0).records
         aborted: dict[int, list[bytes | None]] = {}
