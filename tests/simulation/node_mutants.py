@@ -27,10 +27,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
+import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from random import SystemRandom
@@ -791,68 +795,94 @@ def main() -> int:
     return 1 if failures else 0
 
 
+def search(place: int, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> tuple[Hunt, int]:
+    """The hunt for MUTANTS[place], and how many tries it took: at most two, the second from other seeds."""
+    mutant = MUTANTS[place]
+    tries = 0
+    for start in (seed, seed + OTHER_SEEDS):
+        tries += 1
+        result = hunt(
+            mutant.plant,
+            seed=start,
+            cpu_limit_s=cpu_limit_s,
+            outcomes_only=outcomes_only,
+            transacts=mutant.transacts,
+        )
+        if result.is_found:
+            break
+    return result, tries
+
+
+def search_clean(transacts: bool, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> Hunt:
+    """The same with nothing planted."""
+    return hunt(None, seed=seed, cpu_limit_s=cpu_limit_s, outcomes_only=outcomes_only, transacts=transacts)
+
+
+@contextmanager
+def _mapping(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """map(), over so many processes: a bug is planted into the whole process, and CPU time is that of one."""
+    if jobs == 1:
+        yield map
+        return
+    # forked before any thread is there; what one seed left in a process has never changed the next
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        yield pool.map
+
+
 def run(arguments: Sequence[str] | None = None) -> list[str]:
     """Print the table; returns a line for each bug that was not found and for an accusation of clean code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.node_mutants", description=__doc__)
     parser.add_argument("--seed", type=int, help="where the search starts; random when not given")
     parser.add_argument("--cpu", type=float, default=CPU_LIMIT_S, help="CPU seconds for each bug")
     parser.add_argument("--only", default="", help="bugs whose name holds this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="hunts at the same time")
     parser.add_argument(
         "--outcomes-only", action="store_true", help="let clients alone judge; a survivor is no failure then"
     )
     options = parser.parse_args(arguments)
-    chosen = [mutant for mutant in MUTANTS if options.only in mutant.bug]
+    chosen = [place for place, mutant in enumerate(MUTANTS) if options.only in mutant.bug]
     if not chosen:
         parser.error(f"no planted bug has {options.only!r} in its words")
     start = options.seed if options.seed is not None else SystemRandom().randrange(1 << 30)
-    print(f"searching from seed {start}, at most {options.cpu:.0f} CPU seconds each, {STEPS} steps a seed")
+    print(f"searching from seed {start}, at most {options.cpu:.0f} CPU seconds each, {STEPS} steps a seed", flush=True)
     found = again = 0
     slowest_s = 0.0
     failures = []
-    for mutant in chosen:
-        search = partial(
-            hunt,
-            mutant.plant,
-            cpu_limit_s=options.cpu,
-            outcomes_only=options.outcomes_only,
-            transacts=mutant.transacts,
-        )
-        result, word = search(seed=start), "found"
-        if not result.is_found:
-            again += 1
-            result, word = search(seed=start + OTHER_SEEDS), "2nd try"
-        found += result.is_found
-        slowest_s = max(slowest_s, result.cpu_s)
-        print(
-            f"  {mutant.bug:50} {word if result.is_found else 'NOT FOUND':9} seed {result.seed} "
-            f"after {result.seeds_tried} seeds, {result.cpu_s:.1f} CPU s: {result.law[:150]}",
-            flush=True,
-        )
-        if not result.is_found and not options.outcomes_only:
-            failures.append(
-                f"python -m tests.simulation.node_mutants --only {shlex.quote(mutant.bug)} --seed {start} "
-                f"--cpu {options.cpu:.0f}   # NOT FOUND, nor from seed {start + OTHER_SEEDS}"
+    kinds = sorted({MUTANTS[place].transacts for place in chosen})
+    with _mapping(min(options.jobs, len(chosen))) as over:
+        hunting = partial(search, seed=start, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)
+        for place, (result, tries) in zip(chosen, over(hunting, chosen), strict=True):
+            mutant = MUTANTS[place]
+            again += tries > 1
+            found += result.is_found
+            slowest_s = max(slowest_s, result.cpu_s)
+            word = ("found" if tries == 1 else "2nd try") if result.is_found else "NOT FOUND"
+            print(
+                f"  {mutant.bug:50} {word:9} seed {result.seed} "
+                f"after {result.seeds_tried} seeds, {result.cpu_s:.1f} CPU s: {result.law[:150]}",
+                flush=True,
             )
-    print(f"{found} of {len(chosen)} found, {again} needed a second try")
-    limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
-    kinds = sorted({mutant.transacts for mutant in chosen})
-    for transacts in kinds:
-        clean = hunt(
-            None,
-            seed=start,
-            cpu_limit_s=limit_s / len(kinds),
-            outcomes_only=options.outcomes_only,
-            transacts=transacts,
+            if not result.is_found and not options.outcomes_only:
+                failures.append(
+                    f"python -m tests.simulation.node_mutants --only {shlex.quote(mutant.bug)} --seed {start} "
+                    f"--cpu {options.cpu:.0f}   # NOT FOUND, nor from seed {start + OTHER_SEEDS}"
+                )
+        print(f"{found} of {len(chosen)} found, {again} needed a second try", flush=True)
+        limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
+        searching = partial(
+            search_clean, seed=start, cpu_limit_s=limit_s / len(kinds), outcomes_only=options.outcomes_only
         )
-        name = "clean code, with transactions" if transacts else "clean code"
-        print(
-            f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
-            f"{clean.cpu_s:.1f} CPU s"
-        )
-        if clean.is_found:
-            command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
-            command += " --transactions" if transacts else ""
-            failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
+        for transacts, clean in zip(kinds, over(searching, kinds), strict=True):
+            name = "clean code, with transactions" if transacts else "clean code"
+            print(
+                f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
+                f"{clean.cpu_s:.1f} CPU s",
+                flush=True,
+            )
+            if clean.is_found:
+                command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
+                command += " --transactions" if transacts else ""
+                failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
     return failures
 
 
