@@ -176,17 +176,21 @@ async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_
             assert again.error is ReplyError.VOTER_NOT_FOUND, again.reason
 
 
-async def test_a_leader_that_was_removed_counts_as_one_until_it_steps_down(tmp_path: Path) -> None:
-    """Were the quorum recovered meanwhile, it would lead on in an incarnation that is not its own."""
+async def test_who_was_removed_may_lead_until_it_knows_that_committed(tmp_path: Path) -> None:
+    """Were the quorum recovered meanwhile, it would lead in an incarnation that is not its own."""
     async with Cluster(tmp_path, voters=2) as cluster, asyncio.TaskGroup() as tasks:
         leader = await cluster.leader()
+        other = next(member for member in cluster.members if member is not leader)
         await cluster.commit(leader, [b"known to both"])
-        await next(member for member in cluster.members if member is not leader).kill()
+        await other.kill()
         asking = tasks.create_task(change(leader, VoterChangeKind.REMOVE, leader.voter))
         await until(lambda: not leader.node.is_voter)
-        assert leader.node.votes_or_leads
-        await until(lambda: not leader.node.votes_or_leads)
+        assert leader.node.may_lead
+        await until(lambda: leader.node.leader_and_epoch.leader_id is None)  # it has stepped down
+        assert not leader.node.is_voter and leader.node.may_lead
         assert (await asking).error is not ReplyError.NONE
+        await other.start()
+        await until(lambda: not leader.node.may_lead)  # elected again, it has committed its removal
 
 
 async def test_a_leader_that_is_too_new_for_a_change_makes_it_when_it_may(

@@ -168,6 +168,11 @@ def test_an_operator_takes_another_survivor_when_a_power_cut_left_nothing_of_the
     controllers.Quorum(2235430910, steps=6_000).run()
 
 
+def test_a_removed_voter_that_may_run_for_election_does_not_go_over_to_a_recovered_quorum() -> None:
+    """It went over, the recovered quorum's leader crashed, and former voters that had begun anew elected it by its former log."""
+    controllers.Quorum(818343826, steps=6_000).run()
+
+
 @pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
 def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()

@@ -135,8 +135,9 @@ class QuorumPlace(Protocol):
     """This node's place in the quorum."""
 
     @property
-    def votes_or_leads(self) -> bool:
-        """Who was removed leads on until that is committed, and must not do so in an incarnation that is not its own."""
+    def may_lead(self) -> bool:
+        """Who was removed leads on, and may run for election, until it knows that committed, and must do neither in an incarnation
+        that is not its own."""
         ...
 
     @property
@@ -171,7 +172,7 @@ def guard_incarnation(
 
     return IncarnationGuard(
         current,
-        is_voter=lambda: place().votes_or_leads,
+        is_voter=lambda: place().may_lead,
         on_adopted=adopt,
         on_superseded=end,
         on_conflict=on_conflict,

@@ -2,8 +2,8 @@
 former incarnation, when they come back, can neither elect for this one nor be followed by anybody of it.
 
 May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
-Invariants: replicas of different incarnations exchange nothing but their incarnations; a replica that is no voter joins a higher
-            one and never back; a voter that hears of a higher one stops for good.
+Invariants: replicas of different incarnations exchange nothing but their incarnations; a replica that cannot come to lead joins a
+            higher one and never back; one that can stops for good when it hears of one.
 Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/offline/quorum_recovery.py.
 
 Why epochs are not enough. After a recovery by one survivor of three, the two others hold a majority of the voter set in their own
@@ -93,7 +93,8 @@ class IncarnationGuard:
         on_superseded: Callable[[Incarnation], None] = lambda found: None,
         on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`is_voter`: it votes, or leads though it was removed: it must not lead on in an incarnation that is not its own.
+        """`is_voter`: it votes, or was removed and leads or may run for election all the same: in another incarnation, the former
+        voters that begin anew there would elect it by its former log.
         `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is called once for
         each incarnation that was recovered beside this one."""
         self.current = current

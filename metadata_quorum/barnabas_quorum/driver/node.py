@@ -266,9 +266,9 @@ class QuorumNode:
         return self._core.is_voter
 
     @property
-    def votes_or_leads(self) -> bool:
-        """Who was removed leads on until that is committed."""
-        return self._core.is_voter or self._core.is_leader
+    def may_lead(self) -> bool:
+        """Whether this replica votes, leads or may run for election: who was removed may until it knows that committed."""
+        return self._core.is_voter or self._core.is_leader or self._core.may_campaign
 
     @property
     def voters(self) -> VoterSet:

@@ -250,8 +250,8 @@ class Place:
 
     leader_and_epoch = LeaderAndEpoch(BrokerId(1), Epoch(7))
 
-    def __init__(self, *, votes_or_leads: bool) -> None:
-        self.votes_or_leads = votes_or_leads
+    def __init__(self, *, may_lead: bool) -> None:
+        self.may_lead = may_lead
 
 
 async def test_a_snapshot_of_the_former_leader_that_lands_after_the_news_is_set_aside_too(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_a_snapshot_of_the_former_leader_that_lands_after_the_news_is_set_
     guard = guard_incarnation(
         FIRST,
         directory,
-        place=lambda: Place(votes_or_leads=False),
+        place=lambda: Place(may_lead=False),
         on_adopted=adopted.append,
         on_superseded=lambda error: pytest.fail(str(error)),
     )
@@ -286,7 +286,7 @@ def test_who_leads_though_it_was_removed_does_not_go_over_but_ends(disk: RealDis
     guard = guard_incarnation(
         FIRST,
         str(tmp_path),
-        place=lambda: Place(votes_or_leads=True),
+        place=lambda: Place(may_lead=True),
         on_adopted=lambda found: pytest.fail(f"goes over to {found}"),
         on_superseded=lambda error: ended.append(load_incarnation(disk, str(tmp_path))),
     )
