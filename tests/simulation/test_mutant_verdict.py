@@ -22,7 +22,7 @@ class Hunts:
     def __call__(self, planted: object, *, seed: int, cpu_limit_s: float, **_: object) -> Hunt:
         is_found = self.accused if planted is None else self.found[seed]
         if planted is None:
-            self.clean_cpu_s = cpu_limit_s
+            self.clean_cpu_s += cpu_limit_s
         return Hunt(is_found=is_found, seed=seed, seeds_tried=1, cpu_s=50.0, law="a law")
 
 
