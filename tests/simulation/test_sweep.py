@@ -173,6 +173,11 @@ def test_a_removed_voter_that_may_run_for_election_does_not_go_over_to_a_recover
     controllers.Quorum(818343826, steps=6_000).run()
 
 
+def test_a_majority_by_the_log_of_a_survivor_that_nobody_elects_is_none() -> None:
+    """A power cut, then another survivor was taken; by its log two of three were there, but one of them knew of a removal."""
+    controllers.Quorum(1142404774, steps=6_000).run()
+
+
 @pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
 def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()

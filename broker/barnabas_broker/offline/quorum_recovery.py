@@ -50,7 +50,7 @@ from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import HardState, Voters
-from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY, QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_BROKER, BrokerId, Epoch, Offset, Uuid
@@ -251,15 +251,15 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         )
     given_up = tuple(report for report in ranked if _is_other_recovery(report, own_incarnation))
     # Voters of another incarnation refuse each other: they are no majority together.
-    given = {(each.node_id, each.directory_id): each for each in ranked if each.incarnation == chosen.incarnation}
-    present = [given.get((voter.key.id, str(voter.key.directory_id))) for voter in voters]
-    unasked = [voter for voter, found in zip(voters, present, strict=True) if found is None]
+    given = [each for each in ranked if each.incarnation == chosen.incarnation]
+    unasked = _absent(chosen, given)
     is_needed = bool(given_up) or chosen.is_unfinished
-    if _can_elect([found for found in present if found is not None], voters.majority) and not is_needed:
+    if (elected := _electable(given)) is not None and not is_needed:
+        its_voters = VoterSet.parse(elected.voters)
         raise StorageError(
-            f"{len(voters) - len(unasked)} of {len(voters)} voters are here, a majority: nothing needs to be given up. Start "
-            "these controllers; they elect a leader, and lost ones are replaced with `barnabas quorum remove-voter` and "
-            "`add-voter`"
+            f"{len(its_voters) - len(_absent(elected, given))} of the {len(its_voters)} voters in the log of node {elected.node_id} are "
+            "here, a majority: nothing needs to be given up. Start these controllers; they elect a leader, and lost ones are replaced "
+            "with `barnabas quorum remove-voter` and `add-voter`"
         )
     epoch = max(report.epoch for report in ranked) + RECOVERY_EPOCH_GAP
     if epoch > EPOCH_MAX:
@@ -277,7 +277,8 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         # Half of an even set suffices: once a change that the survivors never saw has taken one of them out, or brought one in.
         # Of an unfinished recovery the log may name the chosen one alone: who voted before is not known.
-        can_have_lost=2 * len(unasked) >= len(voters) or chosen.is_unfinished,
+        can_have_lost=chosen.is_unfinished
+        or any(2 * len(_absent(log, given)) >= len(VoterSet.parse(log.voters)) for log in (chosen, best)),
         given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),
@@ -339,12 +340,21 @@ def rejoin(disk: Disk, directory: str) -> str | None:
     return aside
 
 
-def _can_elect(present: Sequence[SurvivorReport], majority: int) -> bool:
-    """Whether one of these voters has a whole log that is enough for a majority's votes."""
-    return any(
-        each.lost_end_offset < 0 and sum(other.vote_end <= each.end for other in present) >= majority
-        for each in present
-    )
+def _absent(report: SurvivorReport, given: Sequence[SurvivorReport]) -> list[Voter]:
+    """The voters of its log that are not among those given."""
+    here = {(each.node_id, each.directory_id) for each in given}
+    return [voter for voter in VoterSet.parse(report.voters) if (voter.key.id, str(voter.key.directory_id)) not in here]
+
+
+def _electable(given: Sequence[SurvivorReport]) -> SurvivorReport | None:
+    """Who can be elected by these: its log is whole and enough for the votes of a majority. A candidate counts by the voters in its own
+    log, which may differ from those in another's."""
+    for each in given:
+        voters = {(voter.key.id, str(voter.key.directory_id)) for voter in VoterSet.parse(each.voters)}
+        votes = sum((one.node_id, one.directory_id) in voters and one.vote_end <= each.end for one in given)
+        if each.is_voter and each.lost_end_offset < 0 and 2 * votes > len(voters):
+            return each
+    return None
 
 
 def _is_other_recovery(report: SurvivorReport, own: Incarnation) -> bool:

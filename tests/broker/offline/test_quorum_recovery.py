@@ -83,6 +83,12 @@ PLANS = {
     ),
     "one that was begun, whose log names the chosen one alone": ([report(1, of=1, is_unfinished=True)], 1, 0, True),
     "the poorer one is chosen": ([report(1, of=5), report(2, of=5, end=90)], 2, 10, True),
+    "a majority by the log of one that nobody elects, who lacks the removal of its voter in the other's": (
+        [report(1, of=2, end=101), report(3)],
+        3,
+        1,
+        True,
+    ),
     "shorter but of a later epoch": ([report(1, of=5, epoch=6, end=80), report(2, of=5, end=90)], 2, 1, True),
 }
 
@@ -102,6 +108,10 @@ def test_what_a_recovery_costs(name: str) -> None:
 
 REFUSED = {
     "a majority is there": ([report(1), report(2)], "a majority: nothing needs to be given up"),
+    "a majority by the log of another": (
+        [report(1, of=2), report(3, end=101), report(2, end=90)],
+        "3 of the 3 voters in the log of node 3",
+    ),
     "no voter": ([report(1, is_voter=False)], "does not vote in its own log"),
     "two clusters": ([report(1), report(2, cluster_id="d")], "belong to different clusters"),
     "no epoch is left": ([report(1, epoch=2**31 - 10)], "does not fit"),
