@@ -26,6 +26,7 @@ Nor these, for another guard holds when theirs is gone; unit tests hold each alo
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import multiprocessing
 import os
@@ -785,6 +786,8 @@ def hunt(
                 if cpu_s >= cpu_limit_s:
                     return Hunt(is_found=False, seed=seed, seeds_tried=tried, cpu_s=cpu_s, law="")
     finally:
+        # What the broken seed had begun: later, its warnings end in tracebacks (within a namedtuple, which cannot import).
+        gc.collect()
         logging.disable(logging.NOTSET)
 
 

@@ -503,7 +503,26 @@ class Faults:
         simulation = self._simulation
         sets = [voters for other in simulation.nodes for _, voters in other.sets[-2:]]
         sets += [voters for _, voters in simulation.invariants.committed_sets[-1:]]
-        return all(self._is_left_alive(voters, without=node) for voters in sets)
+        return all(self._is_left_alive(voters, without=node) for voters in sets) and self._can_elect_without(node)
+
+    def _can_elect_without(self, lost: SimulatedNode) -> bool:
+        """Whether the rest can elect one of them by the voters in its own log.
+
+        A majority of disks is not enough: one that votes by the candidate's log, and not by its own, can know more than all who may be
+        elected, and so refuse them for ever. What the lost replica has may be on its way there.
+        """
+        rest = [node for node in self._simulation.nodes if node is not lost and node.missing is None]
+        for candidate in rest:
+            voters, end = candidate.voters, candidate.end_at(candidate.end)
+            votes = sum(
+                other.key in voters.keys
+                and other.end_at(other.end) <= end
+                and (other.key in other.voters.keys or lost.end_at(lost.end) <= end)
+                for other in rest
+            )
+            if candidate.key in voters.keys and votes >= voters.majority:
+                return True
+        return False
 
     def _replace_disk(self, node: SimulatedNode) -> bool:
         """A disk is lost; the node comes back with an empty one, which has a directory id of its own."""
