@@ -38,6 +38,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "pyspark_barnabas.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
     # These JVMs live for a minute and their queries are tiny: optimising compilers cost more than they give.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",

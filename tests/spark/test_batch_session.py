@@ -165,10 +165,11 @@ def test_configure_says_what_it_sets_and_keeps_what_was_set(tmp_path: Path) -> N
     assert lines[1].startswith("PYSPARK_DRIVER_PYTHON=/somewhere/python  (kept: ")
     assert lines[2].startswith("spark.sql.execution.arrow.maxRecordsPerBatch=5000  (kept: ")
     assert lines[3].startswith(f"{PUSHDOWN}=true")
-    assert lines[4].startswith("spark.python.daemon.module=pyspark_barnabas.daemon  (workers")
-    assert lines[5].startswith(f"SPARK_HOME={tmp_path}/barnabas/spark-")
-    assert f"NUMBA_CACHE_DIR={tmp_path}/compiled" in lines[6] and "spark.executorEnv.NUMBA_CACHE_DIR" in lines[7]
-    assert f"('{PUSHDOWN}', 'true')" in lines[8]
+    assert lines[4].startswith("spark.python.unix.domain.socket.enabled=true  (tasks")
+    assert lines[5].startswith("spark.python.daemon.module=pyspark_barnabas.daemon  (workers")
+    assert lines[6].startswith(f"SPARK_HOME={tmp_path}/barnabas/spark-")
+    assert f"NUMBA_CACHE_DIR={tmp_path}/compiled" in lines[7] and "spark.executorEnv.NUMBA_CACHE_DIR" in lines[8]
+    assert f"('{PUSHDOWN}', 'true')" in lines[9]
     assert list((tmp_path / "compiled").rglob("*.nbi")), "nothing was compiled there"
 
 
