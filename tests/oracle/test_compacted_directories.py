@@ -112,9 +112,12 @@ def ends_early(data: Path) -> list[int]:
 
 
 def clean_offset(data: Path) -> int:
+    path = data / CLEAN_OFFSETS_FILE
+    if path.exists() and not path.stat().st_size:
+        return 0  # Kafka makes the file empty at its start, and fills it by a rename
     disk = RealDisk(wants_ring=False)
     try:
-        return int(read_offsets(disk, str(data / CLEAN_OFFSETS_FILE)).get(Name(TOPIC, 0), 0))
+        return int(read_offsets(disk, str(path)).get(Name(TOPIC, 0), 0))
     finally:
         disk.close()
 
