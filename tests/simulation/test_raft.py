@@ -50,6 +50,11 @@ def test_replica_that_found_no_space_for_its_snapshot_is_not_judged_by_the_disk_
     Simulation(820170168, steps=5_000).run()  # a bit flipped as it stopped: R11 accused the dead core
 
 
+def test_a_disk_is_lost_only_where_the_rest_can_elect() -> None:
+    """R17: a majority of disks was left, but who voted by another's log alone had a newer epoch than all who could be elected."""
+    Simulation(1142405150, steps=5_000).run()
+
+
 def test_same_seed_gives_same_trace_in_any_process() -> None:
     hashes = set()
     for hash_seed in ("1", "4242"):
