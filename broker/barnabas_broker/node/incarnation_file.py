@@ -172,7 +172,7 @@ def guard_incarnation(
 
     return IncarnationGuard(
         current,
-        is_voter=lambda: place().may_lead,
+        may_lead=lambda: place().may_lead,
         on_adopted=adopt,
         on_superseded=end,
         on_conflict=on_conflict,

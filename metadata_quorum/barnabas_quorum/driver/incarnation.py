@@ -3,7 +3,7 @@ former incarnation, when they come back, can neither elect for this one nor be f
 
 May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
 Invariants: replicas of different incarnations exchange nothing but their incarnations; a replica that cannot come to lead joins a
-            higher one and never back; one that can stops for good when it hears of one.
+            higher one and never goes back; one that can come to lead stops for good when it hears of a higher one.
 Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/offline/quorum_recovery.py.
 
 Why epochs are not enough. After a recovery by one survivor of three, the two others hold a majority of the voter set in their own
@@ -62,7 +62,7 @@ class Verdict(Enum):
 
     SAME = "same"
     ADOPT = "adopt"
-    """The quorum was recovered; this replica does not vote and joins it."""
+    """The quorum was recovered; this replica cannot come to lead and joins it."""
     SUPERSEDED = "superseded"
     """The quorum was recovered without this voter."""
     OUTDATED_PEER = "outdated peer"
@@ -70,15 +70,15 @@ class Verdict(Enum):
     """Two survivors were recovered, each for itself."""
 
 
-def judge(mine: Incarnation, theirs: Incarnation, *, is_voter: bool) -> Verdict:
-    """`is_voter`: this replica votes, as its own log says."""
+def judge(mine: Incarnation, theirs: Incarnation, *, may_lead: bool) -> Verdict:
+    """`may_lead`: this replica votes, or may come to lead, as its own log says."""
     if mine == theirs:
         return Verdict.SAME
     if theirs.number == mine.number:
         return Verdict.CONFLICT
     if theirs.number < mine.number:
         return Verdict.OUTDATED_PEER
-    return Verdict.SUPERSEDED if is_voter else Verdict.ADOPT
+    return Verdict.SUPERSEDED if may_lead else Verdict.ADOPT
 
 
 class IncarnationGuard:
@@ -88,18 +88,18 @@ class IncarnationGuard:
         self,
         current: Incarnation = FIRST,
         *,
-        is_voter: Callable[[], bool] = lambda: True,
+        may_lead: Callable[[], bool] = lambda: True,
         on_adopted: Callable[[Incarnation], None] = lambda found: None,
         on_superseded: Callable[[Incarnation], None] = lambda found: None,
         on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`is_voter`: it votes, or was removed and leads or may run for election all the same: in another incarnation, the former
-        voters that begin anew there would elect it by its former log.
+        """`may_lead`: it votes, or was removed and leads or may run for election all the same: in another incarnation, former voters
+        that begin anew there could elect it by its former log.
         `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is called once for
         each incarnation that was recovered beside this one."""
         self.current = current
         self.superseded_by: Incarnation | None = None
-        self._is_voter = is_voter
+        self._may_lead = may_lead
         self._on_adopted = on_adopted
         self._on_superseded = on_superseded
         self._on_conflict = on_conflict
@@ -128,7 +128,7 @@ class IncarnationGuard:
         Raises ValueError for nonsense.
         """
         theirs = Incarnation.parse(text)
-        verdict = judge(self.current, theirs, is_voter=self._is_voter())
+        verdict = judge(self.current, theirs, may_lead=self._may_lead())
         if self.superseded_by is None:
             if verdict is Verdict.SUPERSEDED:
                 self._on_superseded(theirs)

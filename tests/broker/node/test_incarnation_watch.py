@@ -54,7 +54,7 @@ class Asked(GrpcTransport):
 
 
 async def test_only_who_has_not_shown_that_it_agrees_since_the_last_look_is_asked() -> None:
-    asked, guard = Asked(), IncarnationGuard(is_voter=lambda: False)
+    asked, guard = Asked(), IncarnationGuard(may_lead=lambda: False)
     watch = IncarnationWatch(
         asked,
         own_address=("127.0.0.1", 9001),
@@ -77,7 +77,7 @@ async def test_only_who_has_not_shown_that_it_agrees_since_the_last_look_is_aske
 
 async def test_a_reply_to_the_former_incarnation_is_not_taken() -> None:
     """It was on its way when this node heard that the quorum was recovered: records of it may be lost to the recovered one."""
-    own = IncarnationGuard(is_voter=lambda: False)
+    own = IncarnationGuard(may_lead=lambda: False)
 
     async def handle(request: Request) -> Reply:
         assert own.hear(f"1:{KEYS[2].directory_id}") is None, "it goes over"
@@ -119,7 +119,7 @@ async def test_a_fetch_that_was_served_shows_both_sides_that_they_agree_and_a_re
         await fetch(own)
         assert own.take_agreeing() == {KEYS[0]}
         assert guard.take_agreeing() == {KEYS[1]}
-        stranger = IncarnationGuard(Incarnation(1, Uuid(bytes(16))), is_voter=lambda: False)
+        stranger = IncarnationGuard(Incarnation(1, Uuid(bytes(16))), may_lead=lambda: False)
         with pytest.raises(PeerUnreachable, match="the quorum was recovered"):
             await fetch(stranger)
         assert stranger.take_agreeing() == guard.take_agreeing() == set()

@@ -165,9 +165,9 @@ def test_of_two_recoveries_the_one_that_stays_is_recovered_once_more() -> None:
     assert (plan.incarnation.number, plan.given_up, plan.missing_records) == (2, (goes,), 0)
     assert plan.epoch > goes.epoch
     for other in (stays, goes):
-        heard = judge(Incarnation.parse(other.incarnation), plan.incarnation, is_voter=True)
+        heard = judge(Incarnation.parse(other.incarnation), plan.incarnation, may_lead=True)
         assert heard is Verdict.SUPERSEDED
-        assert judge(Incarnation.parse(other.incarnation), plan.incarnation, is_voter=False) is Verdict.ADOPT
+        assert judge(Incarnation.parse(other.incarnation), plan.incarnation, may_lead=False) is Verdict.ADOPT
 
 
 def test_two_recoveries_of_one_quorum_refuse_each_other_and_say_so_once() -> None:
@@ -182,7 +182,7 @@ def test_two_recoveries_of_one_quorum_refuse_each_other_and_say_so_once() -> Non
 
 
 def test_who_goes_over_to_a_later_recovery_forgets_that_there_were_two() -> None:
-    guard = IncarnationGuard(Incarnation(1, A), is_voter=lambda: False)
+    guard = IncarnationGuard(Incarnation(1, A), may_lead=lambda: False)
     assert guard.hear(f"1:{B}") is not None
     assert guard.hear(f"2:{A}") is None
     assert guard.recovered_beside == ()
@@ -217,14 +217,14 @@ JUDGED = [
 ]
 
 
-@pytest.mark.parametrize(("mine", "theirs", "is_voter", "verdict"), JUDGED)
-def test_who_follows_whom(mine: Incarnation, theirs: Incarnation, is_voter: bool, verdict: Verdict) -> None:
-    assert judge(mine, theirs, is_voter=is_voter) is verdict
+@pytest.mark.parametrize(("mine", "theirs", "may_lead", "verdict"), JUDGED)
+def test_who_follows_whom(mine: Incarnation, theirs: Incarnation, may_lead: bool, verdict: Verdict) -> None:
+    assert judge(mine, theirs, may_lead=may_lead) is verdict
 
 
 def test_a_guard_goes_over_once_and_never_back() -> None:
     reported: list[Incarnation] = []
-    guard = IncarnationGuard(is_voter=lambda: False, on_adopted=reported.append)
+    guard = IncarnationGuard(may_lead=lambda: False, on_adopted=reported.append)
     assert guard.hear(f"1:{A}") is None
     assert guard.hear("") is not None
     assert guard.hear(f"1:{B}") is not None
