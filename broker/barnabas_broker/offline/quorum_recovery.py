@@ -350,9 +350,10 @@ def _electable(given: Sequence[SurvivorReport]) -> SurvivorReport | None:
     """Who can be elected by these: its log is whole and enough for the votes of a majority. A candidate counts by the voters in its own
     log, which may differ from those in another's."""
     for each in given:
-        voters = {(voter.key.id, str(voter.key.directory_id)) for voter in VoterSet.parse(each.voters)}
-        votes = sum((one.node_id, one.directory_id) in voters and one.vote_end <= each.end for one in given)
-        if each.is_voter and each.lost_end_offset < 0 and 2 * votes > len(voters):
+        voters = VoterSet.parse(each.voters)
+        granting = [one for one in given if one.vote_end <= each.end]
+        votes = len(voters) - len(_absent(each, granting))
+        if each.is_voter and each.lost_end_offset < 0 and votes >= voters.majority:
             return each
     return None
 
