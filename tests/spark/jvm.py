@@ -58,7 +58,7 @@ class Jvm:
         for name, value in wanted.items():
             command += ["--conf", f"{name}={value}"]
         handshake = Path(tempfile.mkdtemp(dir=directory)) / "gateway"
-        home = home_without_zip()
+        home = home_without_zip(cache=directory)
         environment = os.environ | {
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(handshake),
             "SPARK_CONNECT_MODE": "0",
