@@ -6,10 +6,9 @@ Invariants: no thread of ours runs when a worker is forked; workers draw differe
 Read next:  session.py, which sets it; scan.py and record_layout.py, what is loaded.
 
 Not obvious
-- Spark's own daemon imports nothing before it forks, for pyarrow and pandas begin threads at import. numba, numpy and our loops take
+- Spark's own daemon imports nothing before it forks, since pyarrow and pandas start threads at import. numba, numpy and our loops take
   0.4 CPU seconds of the 0.6 that a worker needs to start, and Spark ends workers that rested for a minute.
-- OpenBLAS, which numpy loads, begins threads too; it ends them before a fork and begins them again when they are needed
-  (pthread_atfork in its memory.c).
+- OpenBLAS, which numpy loads, starts threads too; it stops them before a fork and starts them again on demand (pthread_atfork).
 - What the workers share is not copied: the collector must not write into it (gc.freeze).
 """
 
@@ -29,11 +28,11 @@ def preload() -> None:
         import pyspark_barnabas.writer  # noqa: F401
     except Exception as error:  # tasks that never read our format must run
         print(f"pyspark_barnabas.daemon: each worker loads the compiled code itself: {error}", file=sys.stderr)
-    os.register_at_fork(after_in_child=_draw_anew)
+    os.register_at_fork(after_in_child=_reseed)
     gc.freeze()
 
 
-def _draw_anew() -> None:
+def _reseed() -> None:
     """numpy seeds its global generator at import: forked later, all workers would draw the same numbers."""
     random = sys.modules.get("numpy.random")
     if random is not None:

@@ -1,6 +1,6 @@
 """`python -m tests.simulation.node_mutants [--seed N]`: bugs planted into log and replication, and the hunt for each.
 
-May touch:  the real code, in memory, while one bug is hunted.     Must not touch: files, the simulation itself.
+May touch:  the real code, in memory, while one bug is hunted; processes it forks.     Must not touch: files, the simulation itself.
 Invariants: the hunt searches random seeds with the simulation that judges the clean code too; exit status 1 when a bug survives
             the CPU limit twice, the second time from other seeds, or the clean code is accused; then the last lines say which
             bug, which seed, which budget. The clean code is searched CLEAN_TIMES as long as the slowest bug took to be found.
@@ -827,7 +827,7 @@ def _mapping(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
     if jobs == 1:
         yield map
         return
-    # forked before any thread is there; what one seed left in a process has never changed the next
+    # Forked before any thread runs. A process hunts one bug after another, as the whole run did in one process.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
         yield pool.map
 

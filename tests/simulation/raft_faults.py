@@ -508,8 +508,8 @@ class Faults:
     def _can_elect_without(self, lost: SimulatedNode) -> bool:
         """Whether the rest can elect one of them by the voters in its own log.
 
-        A majority of disks is not enough: one that votes by the candidate's log, and not by its own, can know more than all who may be
-        elected, and so refuse them for ever. What the lost replica has may be on its way there.
+        A majority of disks is not enough: a replica that votes by the candidate's log alone can have a newer log than every candidate,
+        and refuses them all for ever. What the lost replica wrote last may be on its way to it.
         """
         rest = [node for node in self._simulation.nodes if node is not lost and node.missing is None]
         for candidate in rest:
