@@ -119,7 +119,8 @@ def recover_log(
         end_offset, report = _prove(
             disk, directory, segments, epochs, recovery_point, kept_end=kept_end, may_have_gaps=may_have_gaps
         )
-    if keeps_damage and end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
+    is_end_damaged = end_offset < recovery_point and recovery_point > log_start_offset
+    if keeps_damage and is_end_damaged and report.is_flushed_data_lost:
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
         note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()

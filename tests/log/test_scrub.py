@@ -250,6 +250,21 @@ def test_damage_below_what_was_flushed_costs_nothing_else(is_clean_shutdown: boo
     assert append(open_log(disk, recovery_point=end, config=log.config), make_batch(1), epoch=3) == end
 
 
+def test_damage_from_before_the_log_start_to_the_end_is_kept_as_damage() -> None:
+    """Begun anew empty, the only replica in sync would give offsets again that are committed elsewhere."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20))
+    append(log, make_batch(4), epoch=2)
+    end = log.log_end_offset
+    log.close()
+    data = disk.names[log.segments[0].file.path].content
+    data[-1] ^= 1
+    found = open_log(disk, recovery_point=end, log_start_offset=Offset(1), config=log.config)
+    assert [(damage.first_offset, damage.end_offset) for damage in found.damage] == [(0, end)]
+    assert (found.log_start_offset, found.log_end_offset) == (1, end)
+    assert append(found, make_batch(1), epoch=3) == end
+
+
 @pytest.mark.parametrize("damaged", [3, 5], ids=["in the middle", "at the end"])
 def test_an_epoch_that_began_in_a_damaged_range_is_known_from_its_file(damaged: int) -> None:
     """Unknown, it would make this replica cut committed records: its history parts from the leader's where it does not."""
