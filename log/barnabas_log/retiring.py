@@ -29,6 +29,11 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
         except OSError as error:
             raise log.failed_by(error) from error
         facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
+    for number in range(len(facts) - 2, -1, -1):
+        if segments[number].damaged:
+            # What cannot be read of it may be younger than the rest, but hardly than what follows.
+            newest_ms = max(facts[number].largest_timestamp_ms, facts[number + 1].largest_timestamp_ms)
+            facts[number] = facts[number]._replace(largest_timestamp_ms=newest_ms)
     count = deletable_count(
         facts,
         now_ms=now_ms,

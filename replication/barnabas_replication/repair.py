@@ -194,6 +194,8 @@ class Repairs:
         if partition.log.damage:
             patient.is_proved = True
             self._host.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
+        elif not partition.is_corrupt:
+            patient.is_proved = True  # what was damaged is gone: its producers are still to be read anew
         self._is_due.set()
 
     def wake(self) -> None:

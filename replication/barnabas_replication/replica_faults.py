@@ -19,7 +19,7 @@ from barnabas_replication.followers import Followers
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_listener import ReplicaListener
-from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +52,15 @@ class ReplicaFaults:
         self._suspected_ms: dict[Partition, int] = {}
 
     def adopt(self, partition: Partition, registration: PartitionRegistration) -> bool:
-        """Take in a partition that is hosted from now on; returns whether something of it is damaged, or taken for it."""
+        """Take in a partition that is hosted from now on; returns whether something of it is damaged, or taken for it, or was when its
+        producers were read."""
         log = partition.log
         if partition.log_directory in self._full_directories:
             partition.set_room(False)
         # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
         is_known_corrupt = registration.fault_of(self._hosted.broker_id) is ReplicaFault.CORRUPT
         partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
-        return partition.is_corrupt or bool(log.damage)
+        return partition.is_corrupt or bool(log.damage) or log.doubted_from != NO_OFFSET
 
     def forget(self, partition: Partition) -> None:
         """The partition is hosted no more."""

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
-from barnabas_log import repair, truncating
+from barnabas_log import repair, retiring, truncating
 from barnabas_log.scrub import (
     CHUNK_BYTES,
     CheckFacts,
@@ -22,7 +22,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
-from tests.support.logs import append, batch_offsets, content, flush, make_batch, make_config, open_log, take
+from tests.support.logs import NOW_MS, append, batch_offsets, content, flush, make_batch, make_config, open_log, take
 
 
 def check(log: UnifiedLog, base_offset: int) -> SegmentCheck:
@@ -263,6 +263,27 @@ def test_damage_from_before_the_log_start_to_the_end_is_kept_as_damage() -> None
     assert [(damage.first_offset, damage.end_offset) for damage in found.damage] == [(0, end)]
     assert (found.log_start_offset, found.log_end_offset) == (1, end)
     assert append(found, make_batch(1), epoch=3) == end
+
+
+def test_a_segment_whose_newest_records_are_damaged_expires_with_the_next() -> None:
+    """Of what cannot be read nobody knows the time: it went as early as the oldest that can be read."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20, retention_ms=1_000))
+    for second in (1, 5):
+        append(log, make_batch(2, timestamp_ms=NOW_MS + second * 1000), epoch=2)
+    end = log.log_end_offset
+    log.close()
+    disk.names[log.segments[0].file.path].content[-1] ^= 1
+    found = open_log(disk, recovery_point=end, config=log.config, now_ms=NOW_MS + 5_500)
+    found.high_watermark = end
+    flush(found)
+    assert found.damage
+    assert retiring.apply_retention(found, NOW_MS + 5_500) == 0
+    append(found, make_batch(timestamp_ms=NOW_MS + 6_000), epoch=2, now_ms=NOW_MS + 6_000)
+    found.high_watermark = found.log_end_offset
+    assert retiring.apply_retention(found, NOW_MS + 6_900) == 0
+    assert retiring.apply_retention(found, NOW_MS + 7_100) > 0
+    assert found.log_start_offset >= end
 
 
 @pytest.mark.parametrize("damaged", [3, 5], ids=["in the middle", "at the end"])

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
 from barnabas_quorum.controller.partition_change import build_change
 from barnabas_quorum.controller.replica_faults import faults_with
@@ -26,7 +27,7 @@ from barnabas_replication.repair import (
     proved_batches,
 )
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
 from tests.support.replicas import FSYNC, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
@@ -194,6 +195,36 @@ async def test_a_restart_knows_what_was_damaged_and_repairs_it(tmp_path: Path) -
         marks.listen(cluster[2])
         cluster.cut_links.clear()
         await eventually(lambda: is_well(cluster))
+
+
+async def test_what_was_read_of_producers_beside_damage_that_is_gone_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It led, and refused every batch of every producer, until it was restarted."""
+    load = LogManager.load
+
+    async def load_and_check(self: LogManager) -> None:
+        await load(self)
+        for log in self.logs.values():
+            for damage in log.damage:
+                assert await self.repairs.check(log, damage.segment)  # before the partition is hosted
+
+    async with marked_cluster(tmp_path) as marks:
+        cluster = marks.cluster
+        cluster[2].listener.hear_fault = lambda *report: None  # it is lost
+        cluster.cut_links.update(frozenset((2, other)) for other in (1, 3))
+        rot(cluster[2], 20)
+        cluster[2].logs.repairs.request_check(cluster[2].partition("t").log)
+        await eventually(lambda: bool(cluster[2].partition("t").log.damage))
+        rot(cluster[2], 20)  # back again, as where it was cut off and fetched anew
+        await cluster[2].stop()
+        monkeypatch.setattr(LogManager, "load", load_and_check)
+        await cluster[2].start()
+        log = cluster[2].partition("t").log
+        assert not log.damage
+        assert log.doubted_from == 19
+        cluster.cut_links.clear()
+        await eventually(lambda: log.doubted_from == NO_OFFSET)
 
 
 async def test_a_bit_that_flips_while_its_broker_is_stopped_cleanly_is_found_by_the_scrub_alone(tmp_path: Path) -> None:
