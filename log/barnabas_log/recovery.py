@@ -245,9 +245,11 @@ def _check_clean(
     try:
         active.become_active()
         last = active.offset_index.last()
-        end_offset = active.base_offset
-        for _, header in active.headers(last[1] if last is not None else 0):
-            end_offset = header.next_offset
+        end_offset, stop = active.base_offset, 0
+        for position, header in active.headers(last[1] if last is not None else 0):
+            end_offset, stop = header.next_offset, position + header.size_bytes
+        if stop != active.file.size_bytes:  # of a log that was being deleted, and whose deletion a power cut undid
+            raise CorruptBatch(f"{active.file.path} goes on behind its last batch, which ends at byte {stop}")
         if last is not None and end_offset <= active.base_offset + last[0]:
             raise CorruptCheckpoint(f"{active.offset_index.path} names offsets after the end {end_offset}")
         if end_offset < recovery_point or 0 < recovery_point < end_offset:  # 0: there is no checkpoint

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
-from barnabas_log import truncating
+from barnabas_log import retiring, truncating
 from barnabas_log.checkpoints import write_epochs
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
 from barnabas_log.producer_state import ProducerState
@@ -143,6 +143,20 @@ def test_damage_below_the_recovery_point_is_kept_and_told() -> None:
     again = open_log(disk, recovery_point=Offset(80))
     assert again.log_end_offset == 80 and again.recovery_report.is_flushed_data_lost
     assert [(damage.first_offset, damage.end_offset) for damage in again.damage] == [(78, 80)]
+
+
+@pytest.mark.parametrize("kept_bytes", [29, 100])
+def test_a_torn_batch_is_cut_though_the_stop_was_clean(kept_bytes: int) -> None:
+    """Of a log that was being deleted nobody flushes anything, and a power cut undoes its removal. Nodes ended: what is left of a batch
+    counted as expired, and the roll that was to follow began a segment of the same offset."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(retention_ms=1))
+    append(log)
+    log.close()
+    del disk.names[path(Offset(0), ".log")].content[kept_bytes:]
+    again = open_log(disk, is_clean_shutdown=True, config=log.config)
+    assert again.log_end_offset == again.size_bytes == 0
+    assert retiring.apply_retention(again, NOW_MS + 10_000) == 0
 
 
 def test_a_lost_middle_segment_ends_the_log_before_it() -> None:
