@@ -17,8 +17,9 @@ import time
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.fault_list import FaultList, Without, root_of
 from barnabas_broker.simulation.run import Figures
+from barnabas_broker.simulation.swarm import Slant
 from tests.simulation import controllers, raft
-from tests.simulation.node_seeds import shrink_seed
+from tests.simulation.node_seeds import shrink_seed, slanted
 from tests.simulation.watchdog import watched
 
 
@@ -32,7 +33,12 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every message")
     parser.add_argument("--without", default="", help="faults to leave out, such as 3,7-12,40-")
     parser.add_argument("--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults")
-    parser.add_argument("--transactions", action="store_true", help="whole nodes with transactions in every seed")
+    parser.add_argument(
+        "--slant",
+        choices=[each.value for each in Slant],
+        default=Slant.NONE.value,
+        help="what every seed of whole nodes has",
+    )
     options = parser.parse_args()
     arguments = ["--seed", str(options.seed), "--seeds", str(options.seeds), "--steps", str(options.steps)]
     arguments += ["--without", options.without, "--shrink", str(options.shrink)]
@@ -54,7 +60,7 @@ def main() -> int:
             is_traced=options.trace,
             without=Without.parse(options.without),
             shrink_cpu_s=options.shrink,
-            transacts=options.transactions,
+            slant=Slant(options.slant),
         )
     return status
 
@@ -67,7 +73,7 @@ def run_nodes(
     is_traced: bool,
     without: Without,
     shrink_cpu_s: float,
-    transacts: bool = False,
+    slant: Slant = Slant.NONE,
 ) -> int:
     """Run seeds of whole nodes and print what they were worth."""
     logging.disable(logging.CRITICAL)
@@ -81,7 +87,7 @@ def run_nodes(
             steps=steps,
             trace=is_traced,
             fault_list=FaultList(without, only_count=True),
-            transacts=transacts,
+            slant=slant,
         )
         try:
             with watched(number):
@@ -90,15 +96,13 @@ def run_nodes(
             broken = root_of(error)
             print(f"FOUND seed {number} at {cluster.loop.time():.3f} s: {type(broken).__name__}: {broken}")
             command = f"python -m tests.simulation --only nodes --seed {number} --steps {steps}"
-            command += " --transactions" if transacts else ""
+            command += slanted(slant)
             left_out = f" --without {without}" if str(without) else ""
             print(f"again: {command}{left_out} --trace")
             if is_traced:
                 raise
             if shrink_cpu_s:
-                raft.print_shrunken(
-                    command, *shrink_seed(number, steps=steps, cpu_limit_s=shrink_cpu_s, transacts=transacts)
-                )
+                raft.print_shrunken(command, *shrink_seed(number, steps=steps, cpu_limit_s=shrink_cpu_s, slant=slant))
             return 1
         done += 1
         voids += figures.is_void

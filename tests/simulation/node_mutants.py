@@ -3,7 +3,8 @@
 May touch:  the real code, in memory, while one bug is hunted; processes it forks.     Must not touch: files, the simulation itself.
 Invariants: the hunt searches random seeds with the simulation that judges the clean code too; exit status 1 when a bug survives
             the CPU limit twice, the second time from other seeds, or the clean code is accused; then the last lines say which
-            bug, which seed, which budget. The clean code is searched CLEAN_TIMES as long as the slowest bug took to be found.
+            bug, which seed, which budget. The clean code is searched CLEAN_TIMES as long as the slowest bug took to be found. A
+            bug that needs rot, a haunting fetch or transactions is hunted where every seed has them (Slant), and so is the clean code.
 Read next:  swarm.py and faults.py, which make them fall; mutants/ for the bugs of consensus.
 
 Each bug is one that a careful person could write, most are from the history of Kafka. "Outcome laws" means that only clients
@@ -48,6 +49,7 @@ from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.disk import SimulatedFile
+from barnabas_broker.simulation.swarm import Slant
 from barnabas_log import (
     batch_run,
     checkpoints,
@@ -98,6 +100,7 @@ from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
+from tests.simulation.node_seeds import slanted
 from tests.simulation.transaction_mutants import TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
 
@@ -667,8 +670,8 @@ class NodeMutant:
     bug: str
     plant: Plant
     test_seed: int | None = None
-    transacts: bool = False
-    """Whether it is hunted in seeds with transactions alone."""
+    slant: Slant = Slant.NONE
+    """What all seeds have in which it is hunted."""
 
 
 MUTANTS = (
@@ -679,7 +682,7 @@ MUTANTS = (
     NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 7039),
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7007),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
-    NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts),
+    NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, slant=Slant.HAUNTED),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, 7000),
     NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7003),
@@ -730,16 +733,21 @@ MUTANTS = (
     NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves),
     NodeMutant("a log is begun for what was new long ago", _log_is_begun_for_what_an_older_image_calls_new),
     NodeMutant("a snapshot loads without configs", _snapshot_loads_without_configs),
-    NodeMutant("a follower takes damaged batches", _follower_takes_what_its_leader_sends_unproved),
-    NodeMutant("damage is cleared and not repaired", _damage_is_cleared_and_not_repaired),
-    NodeMutant("a repaired replica keeps the producers it had read", _repaired_replica_keeps_the_producers_it_had_read),
+    NodeMutant("a follower takes damaged batches", _follower_takes_what_its_leader_sends_unproved, slant=Slant.ROT),
+    NodeMutant("damage is cleared and not repaired", _damage_is_cleared_and_not_repaired, slant=Slant.ROT),
+    NodeMutant(
+        "a repaired replica keeps the producers it had read",
+        _repaired_replica_keeps_the_producers_it_had_read,
+        slant=Slant.ROT,
+    ),
     NodeMutant(
         "a damaged leader trusts what it knows of producers",
         _damaged_leader_trusts_what_it_knows_of_producers,
         107548368,
+        Slant.ROT,
     ),
-    NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading),
-    NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten),
+    NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading, slant=Slant.ROT),
+    NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten, slant=Slant.ROT),
     NodeMutant("compaction drops the last value", _compaction_drops_the_last_value),
     NodeMutant("two keys share a slot of the map", _two_keys_share_a_slot_of_the_map, 5033),
     NodeMutant("a full map counts as complete", _a_full_map_counts_as_complete),
@@ -747,7 +755,7 @@ MUTANTS = (
     NodeMutant("recovery takes a gap for the log's end", _recovery_takes_a_gap_for_the_end),
     NodeMutant("a follower refuses gaps", _a_follower_refuses_gaps),
     NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
-    *(NodeMutant(bug, plant, transacts=True) for bug, plant in TRANSACTION_BUGS),
+    *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
 )
 
 
@@ -763,7 +771,7 @@ class Hunt:
 
 
 def hunt(
-    plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool = False, transacts: bool = False
+    plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool = False, slant: Slant = Slant.NONE
 ) -> Hunt:
     """Search with a bug planted, or the clean code, from a seed on until something falls or the CPU time is used up."""
     logging.disable(logging.CRITICAL)
@@ -776,7 +784,7 @@ def hunt(
             while True:
                 try:
                     with watched(seed + tried):
-                        Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, transacts=transacts).run()
+                        Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, slant=slant).run()
                 except Exception as broken:
                     cpu_s = time.process_time() - began
                     law = f"{type(broken).__name__}: {broken}"
@@ -809,16 +817,16 @@ def search(place: int, *, seed: int, cpu_limit_s: float, outcomes_only: bool) ->
             seed=start,
             cpu_limit_s=cpu_limit_s,
             outcomes_only=outcomes_only,
-            transacts=mutant.transacts,
+            slant=mutant.slant,
         )
         if result.is_found:
             break
     return result, tries
 
 
-def search_clean(transacts: bool, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> Hunt:
+def search_clean(slant: Slant, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> Hunt:
     """The same with nothing planted."""
-    return hunt(None, seed=seed, cpu_limit_s=cpu_limit_s, outcomes_only=outcomes_only, transacts=transacts)
+    return hunt(None, seed=seed, cpu_limit_s=cpu_limit_s, outcomes_only=outcomes_only, slant=slant)
 
 
 @contextmanager
@@ -851,7 +859,7 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
     found = again = 0
     slowest_s = 0.0
     failures = []
-    kinds = sorted({MUTANTS[place].transacts for place in chosen})
+    slants = [slant for slant in Slant if any(MUTANTS[place].slant is slant for place in chosen)]
     with _mapping(min(options.jobs, len(chosen))) as over:
         hunting = partial(search, seed=start, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)
         for place, (result, tries) in zip(chosen, over(hunting, chosen), strict=True):
@@ -873,10 +881,10 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
         print(f"{found} of {len(chosen)} found, {again} needed a second try", flush=True)
         limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
         searching = partial(
-            search_clean, seed=start, cpu_limit_s=limit_s / len(kinds), outcomes_only=options.outcomes_only
+            search_clean, seed=start, cpu_limit_s=limit_s / len(slants), outcomes_only=options.outcomes_only
         )
-        for transacts, clean in zip(kinds, over(searching, kinds), strict=True):
-            name = "clean code, with transactions" if transacts else "clean code"
+        for slant, clean in zip(slants, over(searching, slants), strict=True):
+            name = "clean code" if slant is Slant.NONE else f"clean code, slant {slant.value}"
             print(
                 f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
                 f"{clean.cpu_s:.1f} CPU s",
@@ -884,7 +892,7 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
             )
             if clean.is_found:
                 command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
-                command += " --transactions" if transacts else ""
+                command += slanted(slant)
                 failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
     return failures
 

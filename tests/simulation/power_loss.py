@@ -63,7 +63,7 @@ class PowerCuts(Faults):
             if cluster.form != "one":
                 for node in cluster.nodes:
                     if node.is_up:
-                        self._crash(node, ())
+                        self.power_off(node, ())
                 continue
             dark, lonely = random.sample(cluster.nodes, 2)
             out = [(lonely.id, other.id) for other in cluster.nodes if other is not lonely]
@@ -72,7 +72,7 @@ class PowerCuts(Faults):
             self._trouble.append(cutting)
             await asyncio.sleep(random.random() * CUT_OFF_S)
             if dark.is_up:
-                self._crash(dark, ())
+                self.power_off(dark, ())
             await cutting
         cluster.end_trouble()
 

@@ -30,6 +30,7 @@ from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.loop import Livelock, VirtualLoop
 from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_broker.simulation.run import Figures
+from barnabas_broker.simulation.swarm import Slant
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
@@ -52,11 +53,11 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int) -> Figures:
+def run(seed: int, slant: Slant = Slant.NONE) -> Figures:
     """One seed, to its end."""
     logging.disable(logging.CRITICAL)  # of a process of its own
     with telling(seed):
-        return Cluster(seed, steps=STEPS).run()
+        return Cluster(seed, steps=STEPS, slant=slant).run()
 
 
 def test_a_sample_of_seeds_breaks_no_law() -> None:
@@ -110,7 +111,7 @@ def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
     path = next(iter(node.directory_ids))
     node.disk.broken[path] = errno.EIO
     cluster.faults._in_repair = node, path
-    cluster.faults._start_later(node)
+    cluster.faults._start_later(node, 0.0)
     assert not node.disk.broken, "mended under the next life, which has given it up by then, it is never in sync again"
 
 
@@ -225,6 +226,22 @@ def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     assert model.is_deleted, "as many topics as before, but not the same"
 
 
+def test_producers_are_read_anew_where_known_damage_is_gone_before_its_partition_is_hosted() -> None:
+    run(2023, Slant.ROT)  # its leader refused every batch of every producer, until it was restarted
+
+
+def test_a_segment_whose_newest_records_are_damaged_is_not_taken_for_expired() -> None:
+    run(2084, Slant.ROT)  # it went by the time of the oldest, which alone could be read
+
+
+def test_a_torn_batch_of_a_log_whose_deletion_was_undone_ends_no_node() -> None:
+    run(50016, Slant.ROT)  # it counted as expired, and the roll that followed began a segment of the same offset
+
+
+def test_unfinished_writes_behind_damage_at_the_end_of_what_was_flushed_are_no_records() -> None:
+    run(1129, Slant.ROT)  # the simulator's own: it read a whole batch there
+
+
 def test_one_seed_is_one_run_in_any_process() -> None:
     def trace_hash(hash_seed: str) -> str:
         done = subprocess.run(
@@ -259,7 +276,7 @@ def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
     mutant = next(each for each in MUTANTS if each.bug == bug)
     assert mutant.test_seed is not None
     seed = OUTCOME_SEED if outcomes_only else mutant.test_seed
-    return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only)
+    return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only, slant=mutant.slant)
 
 
 @pytest.fixture(scope="module")

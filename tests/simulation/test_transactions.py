@@ -10,6 +10,7 @@ import pytest
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_broker.simulation.run import Figures
+from barnabas_broker.simulation.swarm import Slant
 from barnabas_broker.simulation.transaction_model import Outcome
 from barnabas_broker.simulation.transactions import Attempt, TransactionWorkload
 from tests.simulation.side_by_side import processes, telling
@@ -31,7 +32,7 @@ def run(seed: int, *, prepares: bool = True) -> Figures:
     """One seed with transactions, to its end."""
     logging.disable(logging.CRITICAL)  # of a process of its own
     with telling(seed):
-        return Cluster(seed, steps=STEPS, transacts=True, prepares=prepares).run()
+        return Cluster(seed, steps=STEPS, slant=Slant.TRANSACTIONS, prepares=prepares).run()
 
 
 def test_a_sample_of_seeds_breaks_no_promise() -> None:
@@ -71,7 +72,7 @@ def test_offsets_of_a_partition_that_the_coordinator_had_not_heard_of_get_their_
 
 
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
-    workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
+    workload = TransactionWorkload(Cluster(1, steps=1, slant=Slant.TRANSACTIONS))
     reader = workload.readers[0]
     attempt = Attempt(owner=1, first=0)
     value = workload.new_value(attempt)

@@ -28,7 +28,7 @@ from barnabas_broker.simulation.nodes import SimulatedNode
 from barnabas_broker.simulation.operators import Operators
 from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_broker.simulation.run import Figures
-from barnabas_broker.simulation.swarm import Swarm
+from barnabas_broker.simulation.swarm import Slant, Swarm
 from barnabas_broker.simulation.transactions import TransactionWorkload
 from barnabas_broker.simulation.workload import ChurningClient, Client, settings_of_topics
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
@@ -72,18 +72,18 @@ class Cluster:
         trace: bool = False,
         outcomes_only: bool = False,
         fault_list: FaultList | None = None,
-        transacts: bool = False,
+        slant: Slant = Slant.NONE,
         prepares: bool = True,
     ) -> None:
-        """transacts: with transactions, whatever the seed says. prepares: some of them in two phases; False for seeds from before."""
+        """slant: what there is, whatever the seed says. prepares: some transactions in two phases; False for seeds from before."""
         self.seed = seed
-        self._transacts = transacts
+        self.slant = slant
         self.prepares = prepares
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
         self.rot = Random(seed ^ ROT_SEED)
         """Draws what rots, and nothing else: seeds in which nothing does are what they were."""
-        self.has_rot = self.rot.random() < ROT_SHARE
+        self.has_rot = self.rot.random() < ROT_SHARE or slant is Slant.ROT
         self.sessionless_size = Random(seed ^ SESSION_SEED).choice([0, SESSIONLESS_SIZE])
         """In half of the seeds followers fetch in sessions, though they follow few partitions."""
         self.figures = Figures()
@@ -120,8 +120,7 @@ class Cluster:
 
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""
-        swarm = Swarm.draw(self.random)
-        return swarm.with_transactions(self.random) if self._transacts else swarm
+        return Swarm.draw(self.random, self.slant)
 
     def make_faults(self) -> Faults:
         """Who breaks what."""
@@ -270,8 +269,7 @@ class Cluster:
         """All laws, after every turn of the loop."""
         if self.network.failures:
             raise self.network.failures[0] or RuntimeError("a task failed")
-        if self.faults.wiped is not None:
-            self.faults.look()
+        self.faults.look()
         self.invariants.check()
 
     def note(self, kind: str, source: int, target: int) -> None:

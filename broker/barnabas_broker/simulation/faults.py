@@ -16,17 +16,15 @@ import errno
 from collections.abc import Awaitable, Collection
 from random import Random
 
-from barnabas_broker.simulation.disk import LOGS
 from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.rot import Rot
 from barnabas_broker.simulation.run import Run
-from barnabas_broker.simulation.swarm import Swarm
-from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE
+from barnabas_broker.simulation.swarm import Slant, Swarm
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, directory_of, is_reserved
 from barnabas_quorum.image.partition import PartitionRegistration
-from barnabas_wire.kafka.ids import BrokerId, Uuid
-from barnabas_wire.records.batch import CRC_START, iterate_batches
+from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
 
 ALL_NODES_SHARE = 0.3
 """Of the crashes after an acknowledgement, how many put out every light."""
@@ -44,6 +42,13 @@ LATE_S = 3.0
 LATE_STEP_S = 0.01
 ROT_EVERY_S = 1.5
 ROT_BITS_MAX = 3
+ROT_LED_SHARE = 0.5
+"""Of the runs in which bits flip, in how many they do so under leaders, too."""
+ROT_LED_EVERY_S = 0.5
+ROT_LED_WAIT_S = 3.0
+"""Most time in which a follower is to fall behind what its leader's checkpoint says is flushed."""
+SHORT_S = 0.01
+"""For which a node is down at the least."""
 ROLLED_S = 0.1
 """Most time between a new segment and a crash for it."""
 STALLED_SHARE = 0.15
@@ -69,8 +74,7 @@ class Faults:
         """A follower that lost its disk, and the partition of whose leader will hear of its former life once more."""
         self._in_repair: tuple[NodeParts, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
-        self._to_rot: NodeParts | None = None
-        """A node that is being stopped, for bits to flip in its logs."""
+        self._rot = Rot(cluster, self)
         self._works_again = asyncio.Event()
         """Set when a directory does without having been mended."""
 
@@ -96,8 +100,7 @@ class Faults:
         stalls = Random(f"stalls of {self._cluster.seed}")
         if stalls.random() < STALLED_SHARE:
             self._trouble.append(asyncio.ensure_future(self._stall_now_and_then(stalls)))
-        if self._cluster.has_rot:
-            self._trouble.append(asyncio.ensure_future(self._rot_now_and_then()))
+        self._trouble += [asyncio.ensure_future(part) for part in self._rot.parts()]
 
     async def _stall_now_and_then(self, random: Random) -> None:
         """The machine stands still, every node of it."""
@@ -126,31 +129,31 @@ class Faults:
     def crash(self, node: NodeParts) -> None:
         """Power off a node that is up, and on again later."""
         cluster = self._cluster
-        if not self._may_strike(node, "crash"):
+        if not self.may_strike(node, "crash"):
             return
         is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
         replaced = [path for path in node.directory_ids if is_wiped and cluster.random.random() < 0.5]
-        self._crash(node, replaced or (list(node.directory_ids) if is_wiped else []))
+        self.power_off(node, replaced or (list(node.directory_ids) if is_wiped else []))
         if is_wiped:
             self._hold_back_wiped(node)
 
-    def _may_strike(self, node: NodeParts, kind: str) -> bool:
+    def may_strike(self, node: NodeParts, kind: str) -> bool:
+        """Whether this may happen to the node now, and is not left out."""
         return node.is_up and not self.is_calm and self.wiped is None and self._cluster.strikes(kind, node.id)
 
-    def _crash(self, node: NodeParts, replaced: Collection[str]) -> None:
+    def power_off(self, node: NodeParts, replaced: Collection[str] = (), *, is_short: bool = False) -> None:
+        """At once, and on again later, or within moments. replaced: these directories are lost."""
         figures = self._cluster.figures
-        if self._to_rot is node:
-            # After a crash, damage above the recovery point looks like a write that was torn, and is cut.
-            self._to_rot = None
+        self._rot.forget(node)
         figures.crashes += 1
         figures.wipes += bool(replaced)
         self._cluster.note("wipe" if replaced else "crash", node.id, node.life)
         node.crash(replaced=replaced)
         if replaced:
             self.wiped = node
-        self._start_later(node)
+        self._start_later(node, SHORT_S if is_short else self._swarm.restart_s)
 
-    def _start_later(self, node: NodeParts) -> None:
+    def _start_later(self, node: NodeParts, after_s: float) -> None:
         if self._in_repair is not None and self._in_repair[0] is node:
             node.disk.broken.pop(self._in_repair[1], None)
         for path in list(node.disk.broken):
@@ -158,7 +161,7 @@ class Faults:
                 self._cluster.note(f"works again {path}", node.id, node.life)
                 del node.disk.broken[path]
                 self._works_again.set()
-        delay_s = self._swarm.restart_s * (0.5 + self._cluster.random.random())
+        delay_s = after_s * (0.5 + self._cluster.random.random())
         self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
 
     def _restart(self, node: NodeParts, life: int) -> None:
@@ -169,7 +172,7 @@ class Faults:
     def _may_wipe(self, node: NodeParts) -> bool:
         """Whether what it holds is safe elsewhere, and stays so until everybody knows that it lost it."""
         nodes = self._cluster.nodes
-        if self._to_rot is not None or any(other.disk.has_rot for other in nodes):
+        if self._rot.is_there:
             return False
         if self._cluster.network.cut_links or not all(other.is_up and self._is_known(other) for other in nodes):
             return False
@@ -207,9 +210,17 @@ class Faults:
         return epoch >= 0 and all(broker is not None and broker.epoch == epoch for broker in known)
 
     def look(self) -> None:
-        """After every turn: whether everybody knows by now of the node that lost its logs."""
+        """After every turn: whether everybody knows by now of the node that lost its logs, and whether a haunted follower holds as much
+        again as is committed."""
         if self.wiped is not None and self.wiped.is_up and self._is_known(self.wiped):
             self.wiped = None
+        if self._haunted is not None and self._cluster.slant is Slant.HAUNTED and not self.is_calm:
+            follower, topic_id, number = self._haunted
+            model = self._cluster.invariants.models[topic_id, number]
+            name = TopicPartition(model.topic, number)
+            partition = follower.replicas.partition(name) if follower.is_up else None
+            if partition is not None and partition.durable_end_offset >= model.committed_end:
+                follower.disk_faults.are_logs_stalled = True  # it would hold all that it held before it is let in
 
     def _hold_back_wiped(self, node: NodeParts) -> None:
         """It may have a bad way to a leader, so that what others still say of its past is heard before it has its logs again.
@@ -226,49 +237,17 @@ class Faults:
         self._cluster.note("stopped", node.id, node.life)
         if all(path in node.disk.broken for path in node.directory_ids):
             node.disk.broken.clear()
-        if self._to_rot is node:
-            self._to_rot = None
-            self._flip_bits(node)
-        self._start_later(node)
-
-    async def _rot_now_and_then(self) -> None:
-        """One node is stopped cleanly, and bits of its logs flip while it is down. The others are spared until it is whole
-        again: three replicas and min ISR 2 can bear one bad copy, not a second or a lost disk beside it."""
-        cluster = self._cluster
-        while True:
-            await asyncio.sleep(cluster.rot.expovariate(1 / ROT_EVERY_S))
-            if self._to_rot is None and not any(node.disk.has_rot for node in cluster.nodes):
-                node = cluster.rot.choice(cluster.nodes)
-                if not node.is_leaving and self._may_strike(node, "rot"):
-                    self._to_rot = node
-                    self._stop(node)
-
-    def _flip_bits(self, node: NodeParts) -> None:
-        """In what the checksums cover, so that clients can refuse it: what lies before (offset, length, epoch) they believe.
-
-        And where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write.
-        """
-        cluster = self._cluster
-        found = [
-            (inode, position, header.size_bytes)
-            for path, inode in sorted(node.disk.names.items())
-            if LOGS in path and path.endswith(".log")
-            if f"{path.rsplit('/', 2)[0]}/{CLEAN_SHUTDOWN_FILE}" in node.disk.names
-            for position, header in iterate_batches(bytes(inode.content))
-        ]
-        for _ in range(cluster.rot.randint(1, ROT_BITS_MAX) if found else 0):
-            inode, position, size = cluster.rot.choice(found)
-            inode.rot[position + cluster.rot.randrange(CRC_START, size)] = 1 << cluster.rot.randrange(8)
-            cluster.figures.bits_flipped += 1
-            cluster.note("bit flipped", node.id, node.life)
+        self._rot.after_stop(node)
+        self._start_later(node, self._swarm.restart_s)
 
     async def _stop_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self._cluster.random.expovariate(1 / self._swarm.stop_every_s))
-            self._stop(self._cluster.random.choice(self._cluster.nodes))
+            self.stop(self._cluster.random.choice(self._cluster.nodes))
 
-    def _stop(self, node: NodeParts) -> None:
-        if not node.is_leaving and self._may_strike(node, "stop"):
+    def stop(self, node: NodeParts) -> None:
+        """Ask a node for a clean stop; it starts again later."""
+        if not node.is_leaving and self.may_strike(node, "stop"):
             self._cluster.figures.stops += 1
             node.disk.is_short_of_descriptors = (
                 False  # its clients are gone; a stop without descriptors is none that is clean
@@ -368,14 +347,14 @@ class Faults:
         if (
             partition is not None
             and self._may_wipe(follower)
-            and self._may_strike(follower, "crash of a haunted follower")
+            and self.may_strike(follower, "crash of a haunted follower")
         ):
             model = cluster.invariants.models[partition]
             arrives = loop.create_future()
             cluster.network.fetch_again(follower.id, leader.id, arrives)
             life = follower.life
             self._haunted = follower, *partition
-            self._crash(follower, list(follower.directory_ids))
+            self.power_off(follower, list(follower.directory_ids))
             until_s = loop.time() + LATE_S + 2 * self._swarm.restart_s
             while loop.time() < until_s and not (
                 follower.life > life
@@ -471,7 +450,7 @@ class Faults:
                 continue
             if not is_full and not self._is_safe_without_unreported(node):
                 continue
-            if not self._may_strike(node, "directory full" if is_full else "directory broken"):
+            if not self.may_strike(node, "directory full" if is_full else "directory broken"):
                 continue
             cluster.figures.directories_full += is_full
             cluster.figures.directories_broken += not is_full
@@ -494,7 +473,7 @@ class Faults:
         while True:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.starve_every_s))
             node = cluster.random.choice(cluster.nodes)
-            if node.is_leaving or not self._may_strike(node, "no descriptors"):
+            if node.is_leaving or not self.may_strike(node, "no descriptors"):
                 continue
             cluster.figures.descriptor_shortages += 1
             cluster.note("no descriptors", node.id, node.life)
@@ -512,11 +491,11 @@ class Faults:
             self._in_repair = node, path
             if cluster.random.random() < CLEAN_MENDING_SHARE:
                 life = node.life
-                self._stop(node)
+                self.stop(node)
                 while node.is_leaving and node.life == life:
                     await asyncio.sleep(LATE_STEP_S)
             elif self._may_wipe(node) and cluster.random.random() < REPLACED_SHARE:
-                self._crash(node, [path])
+                self.power_off(node, [path])
                 self._hold_back_wiped(node)
             else:
                 self.crash(node)
@@ -537,7 +516,7 @@ class Faults:
             if node.disk.broken or (node.is_up and node.logs.health.offline_directories):
                 node.crash()
                 node.disk.broken.clear()
-                self._start_later(node)
+                self._start_later(node, self._swarm.restart_s)
 
     async def _cut(self, lonely: BrokerId, links: list[tuple[BrokerId, BrokerId]], span_s: float) -> None:
         self._cluster.figures.partitions += 1

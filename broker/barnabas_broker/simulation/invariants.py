@@ -11,6 +11,7 @@ them out, to prove that the faults alone bring a bug to light.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
@@ -31,7 +32,7 @@ from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, ReplicaFault
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
-from barnabas_wire.records.batch import crc_is_valid, iterate_batches
+from barnabas_wire.records.batch import BatchHeader, crc_is_valid, iterate_batches, read_header
 
 
 class JudgedRun(Run, Protocol):
@@ -472,17 +473,15 @@ class Invariants:
     def _is_sound(self, name: TopicPartition, registered: PartitionRegistration) -> bool:
         """Whether no bit is flipped above the log start of any replica, and nobody believes that one is."""
         for replica in registered.replicas:
-            partition = self._cluster.network.nodes[replica].replicas.partition(name)
+            node = self._cluster.network.nodes[replica]
+            partition = node.replicas.partition(name)
             if partition is None:
                 continue
             if any(damage.end_offset > partition.log.log_start_offset for damage in partition.log.damage):
                 return False
-            for segment in partition.log.segments:
-                data = segment.file.read(0, segment.file.size_bytes)
-                for position, header in iterate_batches(data):
-                    is_kept = header.next_offset > partition.log.log_start_offset
-                    if is_kept and not crc_is_valid(data, position, header):
-                        return False
+            for header, data in _kept_batches(node, partition):
+                if header != read_header(data) or not crc_is_valid(data, 0, header):
+                    return False
         return all(fault is not ReplicaFault.CORRUPT for _, fault in registered.faults)
 
     def judge_histories(self) -> None:
@@ -556,16 +555,8 @@ class Invariants:
         repairs, what lies before."""
         partition = node.replicas.partition(name)
         assert partition is not None, "unsettled() has looked"
-        log_start = partition.log.log_start_offset
-        batches: list[tuple[int, bytes]] = []
-        for segment in partition.log.segments:
-            data = segment.file.read(0, segment.file.size_bytes)
-            batches += [
-                (header.base_offset, data[at : at + header.size_bytes])
-                for at, header in iterate_batches(data)
-                if header.last_offset >= log_start
-            ]
-        return batches[0][0] if batches else log_start, batches
+        batches = [(int(header.base_offset), data) for header, data in _kept_batches(node, partition)]
+        return batches[0][0] if batches else partition.log.log_start_offset, batches
 
     def _judge(self, producer: Producer, client: Client, start: int, at: dict[int, int]) -> None:
         verdict = judge(
@@ -575,3 +566,15 @@ class Invariants:
         )
         if not verdict.is_clean:
             raise LawBroken("acknowledged records are kept, once, in place (P6, E1)", f"{verdict} {verdict!r}"[:600])
+
+
+def _kept_batches(node: NodeParts, partition: Partition) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Each batch from the one of the log start on: its header as it was written, and its bytes as they are read now. A batch that is
+    let go of may say, rotten, that it reaches beyond the log start."""
+    for segment in partition.log.segments:
+        data = segment.file.read(0, segment.file.size_bytes)
+        with node.disk.judged():
+            written = segment.file.read(0, segment.file.size_bytes)
+        for position, header in iterate_batches(written):
+            if header.next_offset > partition.log.log_start_offset:
+                yield header, data[position : position + header.size_bytes]

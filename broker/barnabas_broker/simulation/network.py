@@ -22,6 +22,7 @@ from barnabas_broker.controller_client.client import ControllerUnreachable
 from barnabas_broker.simulation.loop import VirtualLoop
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat, BrokerHeartbeatReply
+from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
 from barnabas_quorum.raft.voters import Voter
@@ -78,6 +79,10 @@ class Network:
         """Closed too, and not opened by `mend` or `heal`."""
         self.unheard: set[tuple[BrokerId, BrokerId]] = set()
         """Follower and leader: its fetches are lost, and nothing else is."""
+        self.held_fetches: dict[tuple[BrokerId, BrokerId], asyncio.Future[None]] = {}
+        """Follower and leader: its fetches are on their way until that is done."""
+        self.held_reports: dict[BrokerId, asyncio.Future[None]] = {}
+        """Broker: likewise what it reports of faulty replicas."""
         self.streams: list[SimulatedHeartbeats] = []
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
@@ -178,6 +183,7 @@ class Network:
             self.spawn(self._deliver(kind, source.id, target, handle, late))
         if kind == "Fetch":
             self._last_fetches[(source.id, target)] = handle
+            held = self.held_fetches.get((source.id, target))
         target_life, answer = await asyncio.shield(self.spawn(self._deliver(kind, source.id, target, handle, held)))
         node = self.nodes[target]
         if not node.is_up or node.life != target_life:
@@ -299,7 +305,11 @@ class SimulatedControllerTransport:
         if controller_id not in self._network.nodes:
             raise ControllerUnreachable(f"controller {controller_id} is not known yet", is_sent=False)
         kind = type(request).__name__
-        held = self._network.on_proposal(self._node, request) if isinstance(request, AlterPartition) else None
+        held: Awaitable[None] | None = None
+        if isinstance(request, AlterPartition):
+            held = self._network.on_proposal(self._node, request)
+        elif isinstance(request, AlterReplicaFaults):
+            held = self._network.held_reports.get(self._node.id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await self._network.exchange(kind, self._node, controller_id, handle, held=held)

@@ -117,14 +117,14 @@ class PartitionModel:
 
 
 def _torn_bytes(segment: LogSegment, data: bytes, start: int) -> int:
-    """What a crash left of an unfinished write behind a batch whose length had rotted: no start can distinguish the two, and the known
-    damage reaches to the file's end. A refetch cuts them off."""
-    if not any(damage.stop == start + len(data) for damage in segment.damaged):
-        return 0
-    position = 0
-    while len(data) - position >= HEADER_BYTES:
-        size = read_header(data, position).size_bytes
-        if size <= 0 or position + size > len(data):
+    """What a crash left of unfinished writes behind a damaged batch at the end of what was flushed: no start can distinguish the two, and
+    the known damage reaches to the file's end. A refetch cuts them off."""
+    damage = next((each for each in segment.damaged if each.stop == start + len(data)), None)
+    position = 0 if damage is not None else len(data)
+    while damage is not None and len(data) - position >= HEADER_BYTES:
+        header = read_header(data, position)
+        size = header.size_bytes
+        if size <= 0 or position + size > len(data) or header.base_offset >= damage.end_offset:
             break
         position += size
     return len(data) - position

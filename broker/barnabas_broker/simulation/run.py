@@ -16,7 +16,7 @@ from barnabas_broker.simulation.loop import VirtualLoop
 from barnabas_broker.simulation.network import Network
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.partition_model import PartitionModel
-from barnabas_broker.simulation.swarm import Swarm
+from barnabas_broker.simulation.swarm import Slant, Swarm
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
@@ -84,6 +84,7 @@ class Run(Protocol):
     random: Random
     rot: Random
     has_rot: bool
+    slant: Slant
     sessionless_size: int
     prepares: bool
     loop: VirtualLoop
@@ -146,7 +147,7 @@ class Figures:
     """Of these, how many the broker has met: then it gave up what was in them."""
     descriptor_shortages: int = 0
     bits_flipped: int = 0
-    """In logs of nodes that were stopped."""
+    """In logs of nodes that were stopped, and of leaders."""
     compactions: int = 0
     """Runs of cleaners that were swapped in, of the processes that were up in the end."""
     transactions: int = 0

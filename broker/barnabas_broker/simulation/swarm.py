@@ -11,6 +11,7 @@ has much of some faults and nothing of others, and crashes go for moments at whi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 
 from barnabas_broker.simulation.disk import DiskFaults
@@ -42,8 +43,19 @@ STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
 """Leaves the seeds that tests name the runs that they were."""
+HAUNT_EVERY_S = 0.3
 ONE_BATCH_BYTES = 100
 """What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
+
+
+class Slant(Enum):
+    """What every seed of a search has, whatever it draws: a bug that needs it is found some ten times as fast there."""
+
+    NONE = "none"
+    TRANSACTIONS = "transactions"
+    ROT = "rot"
+    HAUNTED = "haunted"
+    """Fetches arrive in the next life of a follower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,23 +195,23 @@ class Swarm:
     """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
 
     @classmethod
-    def draw(cls, random: Random) -> Swarm:
-        """Draw each intensity; zero is one of its values."""
-        return (
-            cls._draw(random)
-            ._retiring(random)
-            ._starving(random)
-            ._patient(random)
-            ._compacting(random)
-            ._transacting(random)
-        )
+    def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:
+        """Draw each intensity; zero is one of its values, but for what the slant wants."""
+        drawn = cls._draw(random)
+        if slant is Slant.HAUNTED:
+            drawn = replace(drawn, haunt_every_s=HAUNT_EVERY_S, replica_fetch_bytes=ONE_BATCH_BYTES)
+        elif slant is Slant.ROT:
+            # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
+            drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
+        drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
+        return drawn.with_transactions(random) if slant is Slant.TRANSACTIONS else drawn
 
     @classmethod
     def _draw(cls, random: Random) -> Swarm:
         choose = random.choice
         is_page_cache = random.random() < 0.15
         brokers_beside = choose([0, 0, 1])
-        haunt_every_s = choose([0.0, 0.3])
+        haunt_every_s = choose([0.0, HAUNT_EVERY_S])
         is_begun_anew = random.random() < BEGUN_ANEW_SHARE
         is_kept_longer = random.random() < KEPT_LONGER_SHARE
         return cls(
