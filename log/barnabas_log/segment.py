@@ -384,16 +384,21 @@ class LogSegment:
                 self.remember(header.base_offset, position)
                 return BatchPlace(position, header.base_offset)
             next_offset = header.next_offset
-        return BatchPlace(self.file.size_bytes, next_offset)
+        return BatchPlace(self.file.size_bytes, max(next_offset, self._damaged_end(self.file.size_bytes)))
 
     def end_before(self, place: BatchPlace) -> Offset:
         """Where the batch before a place ends: of a compacted segment that may be below the place's own offset."""
         end = self.base_offset
         for position, header in self.headers(self.offset_index.position_at_or_before(place.base_offset - 1)):
             if position >= place.position:
-                return end
+                break
             end = header.next_offset
-        return end
+        return max(end, self._damaged_end(place.position))
+
+    def _damaged_end(self, position: int) -> Offset:
+        """Where the last known damage before `position` ends: no header says that."""
+        ends = [damage.end_offset for damage in self.damaged if damage.stop <= position]
+        return max(ends, default=self.base_offset)
 
     def cut(self, start: int, *, limit: int) -> int:
         """The last known batch boundary in (start, limit], or `start` if not even one batch fits. `limit`: within the file.

@@ -286,6 +286,23 @@ def test_a_segment_whose_newest_records_are_damaged_expires_with_the_next() -> N
     assert found.log_start_offset >= end
 
 
+def test_truncation_to_where_damage_ends_keeps_all_before_it() -> None:
+    """No header is left that says where a segment ends whose tail is damaged: the log ended at 0 then, with all its bytes."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20, index_interval_bytes=0))
+    for _ in range(4):
+        append(log, make_batch(2), epoch=2)
+    end = log.log_end_offset
+    log.close()
+    disk.names[log.segments[0].file.path].content[-1] ^= 1
+    found = open_log(disk, recovery_point=end, config=log.config)
+    append(found, make_batch(1), epoch=2)
+    truncating.truncate_to(found, end)
+    assert found.log_end_offset == end
+    assert [(damage.first_offset, damage.end_offset) for damage in found.damage] == [(end - 2, end)]
+    assert append(found, make_batch(1), epoch=2) == end
+
+
 @pytest.mark.parametrize("damaged", [3, 5], ids=["in the middle", "at the end"])
 def test_an_epoch_that_began_in_a_damaged_range_is_known_from_its_file(damaged: int) -> None:
     """Unknown, it would make this replica cut committed records: its history parts from the leader's where it does not."""

@@ -116,7 +116,7 @@ class PartitionModel:
             self.committed_end = end
 
 
-def _torn_bytes(segment: LogSegment, data: bytes, start: int) -> int:
+def _torn_bytes(segment: LogSegment, data: bytes, start: int, *, expected: int) -> int:
     """What a crash left of unfinished writes behind a damaged batch at the end of what was flushed: no start can distinguish the two, and
     the known damage reaches to the file's end. A refetch cuts them off."""
     damage = next((each for each in segment.damaged if each.stop == start + len(data)), None)
@@ -124,9 +124,9 @@ def _torn_bytes(segment: LogSegment, data: bytes, start: int) -> int:
     while damage is not None and len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
         size = header.size_bytes
-        if size <= 0 or position + size > len(data) or header.base_offset >= damage.end_offset:
+        if size <= 0 or position + size > len(data) or not expected <= header.base_offset < damage.end_offset:
             break
-        position += size
+        expected, position = header.next_offset, position + size
     return len(data) - position
 
 
@@ -206,7 +206,7 @@ class FollowedLog:
             size = segment.file.size_bytes
             if size > self._position:
                 data = segment.file.read(self._position, size - self._position)
-                self._read_batches(data, without=_torn_bytes(segment, data, self._position))
+                self._read_batches(data, without=_torn_bytes(segment, data, self._position, expected=self.end))
                 self._position = size
 
     def _read_batches(self, data: bytes, *, without: int) -> None:

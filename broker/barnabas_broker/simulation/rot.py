@@ -23,14 +23,12 @@ from barnabas_broker.simulation.swarm import Slant
 from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE, read_offsets
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.partition import Partition
-from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.records.batch import CRC_START, BatchHeader, iterate_batches
 
 EVERY_S = 1.5
 BITS_MAX = 3
 CLIENTS = BrokerId(0)
-LED_SHARE = 0.5
-"""Of the runs in which bits flip, in how many they do so under leaders, too."""
 LED_EVERY_S = 0.2
 WAIT_S = 3.0
 """Most time in which a leader's log is to become what is wanted, and in which a damaged replica is to lead."""
@@ -78,9 +76,9 @@ class Rot:
         cluster = self._cluster
         if not cluster.has_rot:
             return []
-        # drawn apart, so that the seeds without it are the runs that they were before
+        # Only where a search asks for it: all other seeds are the runs that they were before.
+        is_led = cluster.slant is Slant.ROT
         led = Random(f"rot of the led of {cluster.seed}")
-        is_led = led.random() < LED_SHARE or cluster.slant is Slant.ROT
         return [self._under_stopped(), *([self._under_leaders(led)] if is_led else [])]
 
     @property
@@ -113,22 +111,34 @@ class Rot:
                     self._power.stop(node)
 
     def _flip_several(self, node: NodeParts) -> None:
-        """Where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write."""
+        """Where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write. And where it is
+        frequent, only in what another node holds, too."""
         random = self._cluster.rot
         found = [
-            place
+            (path, place)
             for path, inode in sorted(node.disk.names.items())
             if LOGS in path and path.endswith(".log")
             if f"{path.rsplit('/', 2)[0]}/{CLEAN_SHUTDOWN_FILE}" in node.disk.names
             for place in _batches_of(inode)
         ]
         for _ in range(random.randint(1, BITS_MAX) if found else 0):
-            self._flip(node, random.choice(found), random)
+            path, place = random.choice(found)
+            bit = _bit_of(place, random)
+            topic, _, number = path.rsplit("/", 2)[1].rpartition("-")
+            name = TopicPartition(topic, int(number)) if number.isdecimal() else None
+            if self._cluster.slant is not Slant.ROT or (name and self._is_held_elsewhere(node, name, place.header)):
+                self._flip(node, place, bit)
 
-    def _flip(self, node: NodeParts, place: Place, random: Random) -> None:
-        """In what the checksum covers, so that clients can refuse it: what lies before (offset, length, epoch) they believe."""
-        at = place.position + random.randrange(CRC_START, place.header.size_bytes)
-        place.inode.rot[at] = 1 << random.randrange(8)
+    def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:
+        others = [other.replicas.partition(name) for other in self._cluster.nodes if other is not node and other.is_up]
+        return any(
+            other is not None
+            and other.log.log_start_offset <= header.base_offset < header.next_offset <= other.durable_end_offset
+            for other in others
+        )
+
+    def _flip(self, node: NodeParts, place: Place, bit: tuple[int, int]) -> None:
+        place.inode.rot.update([bit])
         self._cluster.figures.bits_flipped += 1
         self._cluster.note("bit flipped", node.id, node.life)
 
@@ -238,7 +248,8 @@ class Rot:
                 ]
                 found = [place for place in choose(places) if place.header.next_offset <= end]
                 if found:
-                    self._flip(leader, random.choice(found), random)
+                    place = random.choice(found)
+                    self._flip(leader, place, _bit_of(place, random))
                     return True
             await asyncio.sleep(STEP_S)
         return False
@@ -257,6 +268,11 @@ class Rot:
             if (replica := node.replicas.partition(name)) is not None and replica.leader_epoch == partition.leader_epoch
         ]
         return max(ends, default=Offset(0))
+
+
+def _bit_of(place: Place, random: Random) -> tuple[int, int]:
+    """(byte, bits) in what the checksum covers, so that clients can refuse it: what lies before (offset, length, epoch) they believe."""
+    return place.position + random.randrange(CRC_START, place.header.size_bytes), 1 << random.randrange(8)
 
 
 def _batches_of(inode: Inode) -> list[Place]:
