@@ -156,6 +156,7 @@ def _end_at(log: UnifiedLog, offset: Offset) -> None:
         log.doubted_from = NO_OFFSET
     if log.damage:
         log.damage = tuple(damage for damage in log.damage if damage.first_offset < offset)
+    if log.active.damaged:
         log.active.damaged = tuple(damage for damage in log.active.damaged if damage.first_offset < offset)
     log.forget_empty_epochs()
 

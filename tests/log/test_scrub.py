@@ -286,6 +286,22 @@ def test_a_segment_whose_newest_records_are_damaged_expires_with_the_next() -> N
     assert found.log_start_offset >= end
 
 
+def test_damage_below_the_log_start_misleads_no_read() -> None:
+    """The rotten header says that its batch reaches further than the log start. Followers were sent it for ever, and refused it."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20))
+    for _ in range(4):
+        append(log, make_batch(2), epoch=2)
+    disk.names[log.segments[0].file.path].content[25] ^= 0x80  # of lastOffsetDelta
+    log.high_watermark = log.log_end_offset
+    log.log_start_offset = Offset(3)
+    log.segments[0].boundaries.clear()
+    assert not repair.set_damage(log, 0, check(log, 0).damages), "nobody has to repair it"
+    assert not log.damage
+    read = log.read(Offset(4), bytes_max=1, end=log.log_end_offset, at_least_one_batch=True)
+    assert batch_offsets(take(read)) == [(4, 5)]
+
+
 def test_truncation_to_where_damage_ends_keeps_all_before_it() -> None:
     """No header is left that says where a segment ends whose tail is damaged: the log ended at 0 then, with all its bytes."""
     disk = MemoryDisk()

@@ -230,6 +230,10 @@ def test_a_log_that_is_cut_where_its_damage_ends_keeps_what_lies_before() -> Non
     run(1129, Slant.ROT)  # it ended at 0 then, with all its bytes
 
 
+def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
+    run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
+
+
 def test_one_seed_is_one_run_in_any_process() -> None:
     def trace_hash(hash_seed: str) -> str:
         done = subprocess.run(
