@@ -99,7 +99,7 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
-from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
+from tests.simulation.mutants import OTHER_SEEDS, clean_limit_s
 from tests.simulation.node_seeds import slanted
 from tests.simulation.transaction_mutants import TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
@@ -879,10 +879,8 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
                     f"--cpu {options.cpu:.0f}   # NOT FOUND, nor from seed {start + OTHER_SEEDS}"
                 )
         print(f"{found} of {len(chosen)} found, {again} needed a second try", flush=True)
-        limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
-        searching = partial(
-            search_clean, seed=start, cpu_limit_s=limit_s / len(slants), outcomes_only=options.outcomes_only
-        )
+        limit_s = clean_limit_s(slowest_s)
+        searching = partial(search_clean, seed=start, cpu_limit_s=limit_s, outcomes_only=options.outcomes_only)
         for slant, clean in zip(slants, over(searching, slants), strict=True):
             name = "clean code" if slant is Slant.NONE else f"clean code, slant {slant.value}"
             print(

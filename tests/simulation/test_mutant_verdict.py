@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import node_mutants
-from tests.simulation.mutants import CLEAN_TIMES, MUTANTS, OTHER_SEEDS, Hunt
+from tests.simulation.mutants import CLEAN_CPU_S_MAX, CLEAN_TIMES, MUTANTS, OTHER_SEEDS, Hunt, clean_limit_s
 from tests.simulation.mutants import __main__ as control_mutants
 
 NAME = MUTANTS[0].bug
@@ -40,7 +40,12 @@ def test_what_the_first_try_misses_the_second_may_find(
     hunts = Hunts({5: False, 5 + OTHER_SEEDS: True})
     assert judged(monkeypatch, hunts, is_node=is_node) == []
     assert "1 needed a second try" in capsys.readouterr().out
-    assert hunts.clean_cpu_s == CLEAN_TIMES * 50.0
+    assert hunts.clean_cpu_s == CLEAN_TIMES * 50.0 < CLEAN_CPU_S_MAX
+
+
+def test_a_hunt_without_luck_makes_no_search_of_hours() -> None:
+    assert clean_limit_s(434.0) == CLEAN_CPU_S_MAX
+    assert clean_limit_s(0.1) > 1
 
 
 @pytest.mark.parametrize("is_node", [True, False])

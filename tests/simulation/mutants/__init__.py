@@ -36,9 +36,10 @@ CPU_LIMIT_S = 600.0
 """For each bug."""
 OTHER_SEEDS = 1 << 30
 """How far from the first try's seeds those of the second are."""
-CLEAN_CPU_S_MIN = 100.0
+CLEAN_CPU_S_MIN, CLEAN_CPU_S_MAX = 100.0, 600.0
 CLEAN_TIMES = 10
-"""Clean code is searched for so many times as long as the slowest bug took to be found."""
+"""Clean code is searched for so many times as long as the slowest bug took to be found, within these bounds: a hunt that had no luck is
+to make no run of hours. `make sim-long` searches on, and `python -m tests.simulation --only nodes --slant rot --seeds 1000`."""
 KILL_CPU_S = int(2 * HANG_CPU_S)
 """Beyond its limit a search is killed: a seed of it neither ends nor lets the watchdog end it."""
 SEEDS_MAX = 1_000_000
@@ -299,6 +300,11 @@ def copy_code(root: Path) -> None:
     for part, package in COPIES:
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, root / part / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def clean_limit_s(slowest_s: float) -> float:
+    """CPU seconds for which clean code is searched in each kind of simulation; slowest_s: what the slowest bug took."""
+    return min(CLEAN_CPU_S_MAX, max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s))
 
 
 def hunt(

@@ -22,14 +22,13 @@ from random import SystemRandom
 from typing import Any
 
 from tests.simulation.mutants import (
-    CLEAN_CPU_S_MIN,
-    CLEAN_TIMES,
     CPU_LIMIT_S,
     MUTANTS,
     OTHER_SEEDS,
     STEPS,
     Hunt,
     Mutant,
+    clean_limit_s,
     hunt,
 )
 
@@ -155,7 +154,7 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
 def _search_clean(simulation: str, rows: list[dict[str, Any]], *, start: int, part: int, parts: int) -> Hunt:
     """One part of the search, with seeds and a share of the CPU time of its own."""
     slowest_s = max(row["cpu_s"] for row in rows if row["simulation"] == simulation)
-    limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s) / parts
+    limit_s = clean_limit_s(slowest_s) / parts
     seed = start + part * PART_SEEDS
     try:
         return hunt(None, seed=seed, cpu_limit_s=limit_s, outcomes_only=False, simulation=simulation)
