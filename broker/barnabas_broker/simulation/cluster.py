@@ -74,11 +74,14 @@ class Cluster:
         fault_list: FaultList | None = None,
         slant: Slant = Slant.NONE,
         prepares: bool = True,
+        spares_last_copy: bool = True,
     ) -> None:
-        """slant: what there is, whatever the seed says. prepares: some transactions in two phases; False for seeds from before."""
+        """slant: what there is, whatever the seed says. prepares: some transactions in two phases. spares_last_copy: rot strikes only what
+        another node holds. Both are False for seeds from before."""
         self.seed = seed
         self.slant = slant
         self.prepares = prepares
+        self.spares_last_copy = spares_last_copy
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
         self.rot = Random(seed ^ ROT_SEED)

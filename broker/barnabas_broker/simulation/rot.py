@@ -111,8 +111,8 @@ class Rot:
                     self._power.stop(node)
 
     def _flip_several(self, node: NodeParts) -> None:
-        """Where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write. And where it is
-        frequent, only in what another node holds, too."""
+        """In what another node holds, too, and where the stop was clean: above a recovery point that a full directory did not take, rot
+        looks like a torn write."""
         random = self._cluster.rot
         found = [
             (path, place)
@@ -126,7 +126,8 @@ class Rot:
             bit = _bit_of(place, random)
             topic, _, number = path.rsplit("/", 2)[1].rpartition("-")
             name = TopicPartition(topic, int(number)) if number.isdecimal() else None
-            if self._cluster.slant is not Slant.ROT or (name and self._is_held_elsewhere(node, name, place.header)):
+            is_spared = self._cluster.spares_last_copy
+            if not is_spared or (name and self._is_held_elsewhere(node, name, place.header)):
                 self._flip(node, place, bit)
 
     def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:

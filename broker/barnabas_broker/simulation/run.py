@@ -87,6 +87,7 @@ class Run(Protocol):
     slant: Slant
     sessionless_size: int
     prepares: bool
+    spares_last_copy: bool
     loop: VirtualLoop
     swarm: Swarm
     network: Network
