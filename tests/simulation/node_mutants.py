@@ -731,8 +731,7 @@ MUTANTS = (
     NodeMutant(
         "a damaged leader trusts what it knows of producers",
         _damaged_leader_trusts_what_it_knows_of_producers,
-        107548368,
-        Slant.ROT,
+        slant=Slant.ROT,
     ),
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading, slant=Slant.ROT),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten, slant=Slant.ROT),
