@@ -42,11 +42,6 @@ LATE_S = 3.0
 LATE_STEP_S = 0.01
 ROT_EVERY_S = 1.5
 ROT_BITS_MAX = 3
-ROT_LED_SHARE = 0.5
-"""Of the runs in which bits flip, in how many they do so under leaders, too."""
-ROT_LED_EVERY_S = 0.5
-ROT_LED_WAIT_S = 3.0
-"""Most time in which a follower is to fall behind what its leader's checkpoint says is flushed."""
 SHORT_S = 0.01
 """For which a node is down at the least."""
 ROLLED_S = 0.1
