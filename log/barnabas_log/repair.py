@@ -75,9 +75,8 @@ def set_damage(log: UnifiedLog, base_offset: int, damages: Sequence[DamagedRange
     if found:
         doubt_producers(log, found[0].first_offset)
     log.damage = tuple(sorted([*others, *found]))
-    segment.damaged = tuple(
-        damages
-    )  # below the log start, too: whoever looks for a batch passes over it, and believes no header there
+    # Below the log start, too: whoever looks for a batch passes over it, and believes no header there.
+    segment.damaged = tuple(damages)
     segment.boundaries.clear()
     if found and segment.early_end is not None and found[-1].end_offset > segment.early_end:
         segment.early_end = None  # the damage is known from before the indexes were made again

@@ -3,7 +3,7 @@
 May touch:  the real code, in memory, while one bug is hunted; processes it forks.     Must not touch: files, the simulation itself.
 Invariants: the hunt searches random seeds with the simulation that judges the clean code too; exit status 1 when a bug survives
             the CPU limit twice, the second time from other seeds, or the clean code is accused; then the last lines say which
-            bug, which seed, which budget. The clean code is searched CLEAN_TIMES as long as the slowest bug took to be found. A
+            bug, which seed, which budget. The clean code is searched CLEAN_TIMES as long as the slowest bug took, within bounds. A
             bug that needs rot, a haunting fetch or transactions is hunted where every seed has them (Slant), and so is the clean code.
 Read next:  swarm.py and faults.py, which make them fall; mutants/ for the bugs of consensus.
 

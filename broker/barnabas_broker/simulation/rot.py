@@ -29,6 +29,7 @@ from barnabas_wire.records.batch import CRC_START, BatchHeader, iterate_batches
 EVERY_S = 1.5
 BITS_MAX = 3
 CLIENTS = BrokerId(0)
+"""Where messages of clients come from."""
 LED_EVERY_S = 0.2
 WAIT_S = 3.0
 """Most time in which a leader's log is to become what is wanted, and in which a damaged replica is to lead."""
@@ -211,7 +212,7 @@ class Rot:
             return len(registered.isr) >= partition.log.config.min_insync_replicas
         if registered.has_leader:
             other = cluster.network.nodes[registered.leader]
-            if self._power.may_strike(other, "crash before whom nobody knows to be damaged"):
+            if self._power.may_strike(other, "crash of a leader before a damaged replica"):
                 self._power.power_off(other, is_short=True)
         return False
 

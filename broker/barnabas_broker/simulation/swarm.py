@@ -44,6 +44,7 @@ STARVING_SHARE = 0.25
 STARVING_SALT = 16
 """Leaves the seeds that tests name the runs that they were."""
 HAUNT_EVERY_S = 0.3
+"""Mean time between two haunting fetches, where there are any."""
 ONE_BATCH_BYTES = 100
 """What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
 
