@@ -40,8 +40,6 @@ ROOM_AGAIN_SHARE = 0.7
 """Of the directories that are full, how many have room again while their broker runs, without a stop."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
-ROT_EVERY_S = 1.5
-ROT_BITS_MAX = 3
 SHORT_S = 0.01
 """For which a node is down at the least."""
 ROLLED_S = 0.1
