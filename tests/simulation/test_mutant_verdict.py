@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas_broker.simulation.cluster import Cluster
 from tests.simulation import node_mutants
 from tests.simulation.mutants import CLEAN_CPU_S_MAX, CLEAN_TIMES, MUTANTS, OTHER_SEEDS, Hunt, clean_limit_s
 from tests.simulation.mutants import __main__ as control_mutants
@@ -60,6 +61,21 @@ def test_a_bug_that_is_not_found_twice_is_told_with_seed_and_budget(
 def test_an_accusation_of_clean_code_is_told_with_its_seed(is_node: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = judged(monkeypatch, Hunts({5: True}, accused=True), is_node=is_node)
     assert "CLEAN CODE ACCUSED: a law" in line and "--seed 5" in line
+
+
+@pytest.mark.parametrize(("raised", "is_found"), [(TypeError("no such argument"), False), (ValueError("a law"), True)])
+def test_a_bug_that_does_not_fit_the_code_is_not_found(raised: Exception, is_found: bool) -> None:
+    """It broke each run by its own error, which counted as found."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        def run(self: Cluster) -> None:
+            raise ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("of a node", [raised])])
+
+        patch.setattr(Cluster, "run", run)
+
+    ended = node_mutants.hunt(plant, seed=1, cpu_limit_s=1.0)
+    assert ended.is_found is is_found
+    assert str(raised) in ended.law and ("does not fit" in ended.law) is not is_found
 
 
 def test_a_search_that_breaks_is_told_and_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

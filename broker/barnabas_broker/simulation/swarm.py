@@ -57,6 +57,10 @@ class Slant(Enum):
     ROT = "rot"
     HAUNTED = "haunted"
     """Fetches arrive in the next life of a follower."""
+    DELETING = "deleting"
+    """Operators alone delete records, and followers that lost their disks begin where the leader's log does: within a batch, it may be."""
+    BEGUN_ANEW = "begun_anew"
+    """Directories fail again and again while topics are deleted and made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +202,22 @@ class Swarm:
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:
         """Draw each intensity; zero is one of its values, but for what the slant wants."""
-        drawn = cls._draw(random)
+        drawn = cls._draw(random, slant)
         if slant is Slant.HAUNTED:
             drawn = replace(drawn, haunt_every_s=HAUNT_EVERY_S, replica_fetch_bytes=ONE_BATCH_BYTES)
+        elif slant is Slant.BEGUN_ANEW:
+            drawn = replace(
+                drawn,
+                snapshot_after_bytes=WHOLE_LOG_BYTES,
+                churn_topics=3,
+                directories=3,
+                full_share=0.0,
+                repair_s=FOREVER_S,
+                think_s=max(drawn.think_s, 0.1),
+            )
+        elif slant is Slant.DELETING:
+            kept = replace(drawn.logs, retention_bytes=-1, topic_retention_bytes=-1)
+            drawn = replace(drawn, logs=kept, delete_records_every_s=0.3, configure_every_s=0.0, wipe=1.0)
         elif slant is Slant.ROT:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
@@ -208,12 +225,12 @@ class Swarm:
         return drawn.with_transactions(random) if slant is Slant.TRANSACTIONS else drawn
 
     @classmethod
-    def _draw(cls, random: Random) -> Swarm:
+    def _draw(cls, random: Random, slant: Slant) -> Swarm:
         choose = random.choice
         is_page_cache = random.random() < 0.15
         brokers_beside = choose([0, 0, 1])
         haunt_every_s = choose([0.0, HAUNT_EVERY_S])
-        is_begun_anew = random.random() < BEGUN_ANEW_SHARE
+        is_begun_anew = random.random() < BEGUN_ANEW_SHARE or slant is Slant.BEGUN_ANEW
         is_kept_longer = random.random() < KEPT_LONGER_SHARE
         return cls(
             links=LinkFaults(
