@@ -51,6 +51,7 @@ from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.disk import SimulatedFile
+from barnabas_broker.simulation.nodes import leaves
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log import (
     batch_run,
@@ -785,7 +786,7 @@ def hunt(
                         Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, slant=slant).run()
                 except Exception as broken:
                     cpu_s = time.process_time() - began
-                    causes = list(_causes(broken))
+                    causes = list(leaves(broken))
                     law = "; ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
                     is_found = plant is None or not any(isinstance(cause, MISFITS) for cause in causes)
                     if not is_found:
@@ -799,15 +800,6 @@ def hunt(
         # What the broken seed had begun: later, its warnings end in tracebacks (within a namedtuple, which cannot import).
         gc.collect()
         logging.disable(logging.NOTSET)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What went wrong, out of the groups in which tasks report it."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _causes(each)
-    else:
-        yield error
 
 
 def main() -> int:

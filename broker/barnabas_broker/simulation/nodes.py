@@ -247,7 +247,7 @@ class SimulatedNode:
             is_owed = not (self.disk.broken and self._cluster.swarm.logs.is_page_cache)
             self._end_life(is_power_cut=is_owed and self._cluster.random.random() < 0.5)
             self._cluster.faults.after_stop(self)
-        elif self.disk.broken and all(isinstance(each, StorageFailed | OSError) for each in _leaves(error)):
+        elif self.disk.broken and all(isinstance(each, StorageFailed | OSError) for each in leaves(error)):
             self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)
             self._cluster.faults.after_stop(self)
         else:
@@ -533,10 +533,10 @@ async def _raise_from(failure: asyncio.Future[None]) -> None:
     await failure
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """What was raised, out of the groups it may be in."""
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group contains at any depth; the error itself when it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from _leaves(each)
+            yield from leaves(each)
     else:
         yield error
