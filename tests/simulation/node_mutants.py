@@ -112,7 +112,7 @@ KEYS_NOTED, SWAP_PREPARED = KeyOffsets.note, PendingSwap.prepare
 """The real ones, for bugs that go through them."""
 CPU_LIMIT_S = 600
 MISFITS = (TypeError, AttributeError, NameError)
-"""What a planted bug raises that is written for other code than this."""
+"""Errors of a planted bug that no longer matches the code it patches."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -771,7 +771,7 @@ def hunt(
 ) -> Hunt:
     """Search with a bug planted, or the clean code, from a seed on until something falls or the CPU time is used up.
 
-    A bug that does not fit the code any more, as a signature changed, breaks a run too, but not by what it plants: not found.
+    One of MISFITS is no find: the planted bug calls code that has changed since, so the run breaks by that and shows nothing.
     """
     logging.disable(logging.CRITICAL)
     began = time.process_time()
@@ -827,10 +827,9 @@ def search(place: int, *, seed: int, cpu_limit_s: float, outcomes_only: bool) ->
     return result, tries
 
 
-def search_clean(wanted: tuple[Slant, int, float, bool]) -> Hunt:
-    """The same with nothing planted: slant, seed, CPU seconds, whether clients alone judge."""
-    slant, seed, cpu_limit_s, outcomes_only = wanted
-    return hunt(None, seed=seed, cpu_limit_s=cpu_limit_s, outcomes_only=outcomes_only, slant=slant)
+def search_clean(slant: Slant, slowest_s: float, *, seed: int, outcomes_only: bool) -> Hunt:
+    """Search the clean code with a slant, as long as befits a slowest hunt of so many CPU seconds."""
+    return hunt(None, seed=seed, cpu_limit_s=clean_limit_s(slowest_s), outcomes_only=outcomes_only, slant=slant)
 
 
 @contextmanager
@@ -883,8 +882,8 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
                     f"{result.law or 'the CPU time was used up'}"
                 )
         print(f"{found} of {len(chosen)} found, {again} needed a second try", flush=True)
-        searches = [(slant, start, clean_limit_s(slow_s), options.outcomes_only) for slant, slow_s in slowest_s.items()]
-        for (slant, *_), clean in zip(searches, over(search_clean, searches), strict=True):
+        searching = partial(search_clean, seed=start, outcomes_only=options.outcomes_only)
+        for slant, clean in zip(slowest_s, over(searching, slowest_s, slowest_s.values()), strict=True):
             name = "clean code" if slant is Slant.NONE else f"clean code, slant {slant.value}"
             print(
                 f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "

@@ -65,7 +65,7 @@ def test_an_accusation_of_clean_code_is_told_with_its_seed(is_node: bool, monkey
 
 @pytest.mark.parametrize(("raised", "is_found"), [(TypeError("no such argument"), False), (ValueError("a law"), True)])
 def test_a_bug_that_does_not_fit_the_code_is_not_found(raised: Exception, is_found: bool) -> None:
-    """It broke each run by its own error, which counted as found."""
+    """Its own error breaks every run, and must not count as a law that caught it."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         def run(self: Cluster) -> None:

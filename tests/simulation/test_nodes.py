@@ -173,9 +173,8 @@ def test_an_epoch_that_began_in_damage_is_known_after_a_restart() -> None:
 
 
 def test_a_replica_that_cut_its_log_before_damage_is_whole_once_it_has_the_records_again() -> None:
-    run(
-        507396119, spares_last_copy=False
-    )  # its leader counted it by where it had stood, and was not asked from the new end: in the ISR without a record
+    # its leader counted it by where it had stood, and was not asked from the new end: in the ISR without a record
+    run(507396119, spares_last_copy=False)
 
 
 def test_a_cut_before_damage_waits_for_descriptors() -> None:
@@ -183,9 +182,8 @@ def test_a_cut_before_damage_waits_for_descriptors() -> None:
 
 
 def test_a_cut_within_damage_waits_until_the_replica_is_no_more_eligible() -> None:
-    run(
-        3856962964, spares_last_copy=False
-    )  # it was empty and without damage then, and eligible still: elected it had lost a committed record
+    # it was empty and without damage then, and eligible still: elected it had lost a committed record
+    run(3856962964, spares_last_copy=False)
 
 
 def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
@@ -207,9 +205,8 @@ def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() ->
 
 
 def test_rot_below_the_log_start_makes_no_replica_differ() -> None:
-    run(
-        30000351, spares_last_copy=False
-    )  # DeleteRecords had passed it: the replica counted as whole, and the law compared what nobody reads
+    # DeleteRecords had passed it: the replica counted as whole, and the law compared what nobody reads
+    run(30000351, spares_last_copy=False)
 
 
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:

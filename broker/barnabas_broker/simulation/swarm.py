@@ -58,7 +58,8 @@ class Slant(Enum):
     HAUNTED = "haunted"
     """Fetches arrive in the next life of a follower."""
     DELETING = "deleting"
-    """Operators alone delete records, and followers that lost their disks begin where the leader's log does: within a batch, it may be."""
+    """Only operators delete records, at any offset, and each crash may take a disk: the new log begins where the leader's log starts,
+    which may be within a batch."""
     BEGUN_ANEW = "begun_anew"
     """Directories fail again and again while topics are deleted and made again."""
 
