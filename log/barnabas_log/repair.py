@@ -125,6 +125,7 @@ def replace_damaged(log: UnifiedLog, damage: DamagedRange, batches: Buffer) -> F
     while position < len(batches):
         header = read_header(batches, position)
         log.leader_epochs.learn(header.partition_leader_epoch, header.base_offset)
+        segment.date_repaired(header)
         position += header.size_bytes
     return file
 

@@ -32,6 +32,7 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_FIELD,
+    MAX_TIMESTAMP_FIELD,
     CorruptBatch,
     HeaderFields,
 )
@@ -110,6 +111,8 @@ class SegmentCheck:
         self.damages: list[DamagedRange] = []
         self.batches = 0
         """Sound ones."""
+        self.greatest_timestamp_ms = -1
+        """Of their records; -1 where none bears a time."""
         self.is_index_sound = True
         self._size = facts.size_bytes
         self._position = 0
@@ -202,6 +205,7 @@ class SegmentCheck:
 
     def _pass(self, position: int, header: HeaderFields) -> None:
         self.batches += 1
+        self.greatest_timestamp_ms = max(self.greatest_timestamp_ms, header[MAX_TIMESTAMP_FIELD])
         last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
         index = self._index
         if index is not None:
@@ -317,12 +321,15 @@ def pause_s(*, bytes_read: int, batches: int, segments: int, bytes_per_second: i
     return max(0.0, cost_bytes / bytes_per_second - took_s)
 
 
-def is_time_index_sound(raw: bytes) -> bool:
-    """Whether it can be one: whole entries whose times and offsets rise."""
+def newest_in_time_index(raw: bytes) -> int | None:
+    """The time of its last entry in ms, -1 without one; None where it can be no time index: whole entries whose times and offsets
+    rise."""
     if len(raw) % _TIME_ENTRY.size:
-        return False
+        return None
     entries = list(_TIME_ENTRY.iter_unpack(raw))
-    return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
+    if not all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries)):
+        return None
+    return int(entries[-1][0]) if entries else -1
 
 
 def _checksum(read: ReadAt, start: int, stop: int) -> int:

@@ -36,7 +36,7 @@ from barnabas_log.errors import StorageFailed
 from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.repair import CheckableSegment
 from barnabas_log.room import is_no_room
-from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, is_time_index_sound, pause_s, plan_pass
+from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, newest_in_time_index, pause_s, plan_pass
 from barnabas_log.segment import REPAIR_SUFFIX, LogSegment
 from barnabas_log.segment_proof import rebuild_segment
 from barnabas_log.time_index import TimeIndex
@@ -302,6 +302,7 @@ class _Job:
         self._disk = disk
         self._checkable = checkable
         self._check: SegmentCheck | None = None
+        self._newest_indexed_ms: int | None = None
         self.is_index_sound = True
 
     @property
@@ -330,7 +331,9 @@ class _Job:
             read = check.step(file.read_aside)
         finally:
             file.close()
-        self.is_index_sound = self.is_index_sound and check.is_index_sound
+        # A time index made while records were damaged lacks theirs: retention would take them early.
+        is_newest_indexed = self._newest_indexed_ms is None or self._newest_indexed_ms >= check.greatest_timestamp_ms
+        self.is_index_sound = self.is_index_sound and check.is_index_sound and is_newest_indexed
         return read
 
     def _read_index(self) -> list[tuple[int, int]] | None:
@@ -344,7 +347,8 @@ class _Job:
         except FileNotFoundError:
             self.is_index_sound = False
             return None
-        if len(raw) % _OFFSET_ENTRY.size or not is_time_index_sound(times):
+        self._newest_indexed_ms = newest_in_time_index(times)
+        if len(raw) % _OFFSET_ENTRY.size or self._newest_indexed_ms is None:
             self.is_index_sound = False
             return None
         return list(_OFFSET_ENTRY.iter_unpack(raw))

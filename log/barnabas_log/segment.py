@@ -356,6 +356,11 @@ class LogSegment:
         greatest_ms = self.max_timestamp[0]
         return greatest_ms if greatest_ms >= 0 else self._seen_ms
 
+    def date_repaired(self, header: BatchHeader) -> None:
+        """A batch is readable again: retention counts its time at once, and not only when the time index has it."""
+        if header.max_timestamp_ms > self.max_timestamp[0]:
+            self._max_timestamp = (header.max_timestamp_ms, header.last_offset)
+
     def load_max_timestamp(self) -> tuple[int, int]:
         """Take max_timestamp from the time index, whose last entry it is since the segment was finished."""
         if self._max_timestamp is None:

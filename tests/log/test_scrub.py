@@ -14,7 +14,7 @@ from barnabas_log.scrub import (
     DamagedRange,
     SegmentCheck,
     find_sound_batch,
-    is_time_index_sound,
+    newest_in_time_index,
     pause_s,
     plan_pass,
 )
@@ -156,8 +156,8 @@ def test_the_pause_after_a_step(bytes_read: int, batches: int, segments: int, to
 def test_a_time_index_that_falls_or_is_cut_is_found() -> None:
     entries = [(5, 1), (9, 4), (12, 4)]
     raw = b"".join(a.to_bytes(8, "big") + b.to_bytes(4, "big") for a, b in entries)
-    assert is_time_index_sound(raw) and is_time_index_sound(b"")
-    assert not is_time_index_sound(raw[:-1]) and not is_time_index_sound(raw + raw)
+    assert newest_in_time_index(raw) == 12 and newest_in_time_index(b"") == -1
+    assert newest_in_time_index(raw[:-1]) is None and newest_in_time_index(raw + raw) is None
 
 
 def damaged_log(disk: MemoryDisk) -> tuple[UnifiedLog, DamagedRange, bytes]:

@@ -13,6 +13,7 @@ import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, scrubber
+from barnabas_log.scrub import newest_in_time_index
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
@@ -140,6 +141,29 @@ async def test_a_damaged_index_is_made_again() -> None:
         assert bytes(bench.disk.names[path].content) == whole
     assert bench.scrubber.stats.indexes_rebuilt == 2 and not bench.log.damage
     assert bench.log.read(base, bytes_max=99, end=bench.log.log_end_offset, at_least_one_batch=True).size_bytes
+
+
+async def test_repaired_records_are_as_young_as_they_were_though_the_time_index_lacks_them() -> None:
+    """The newest of a segment were damaged when a start made its time index. Retention took them early, after their repair."""
+    bench = Bench()
+    log = open_log(bench.disk, directory="data/young-0", config=make_config(segment_bytes=1 << 20))
+    for timestamp_ms in (1_000, 9_000):
+        append(log, make_batch(2, timestamp_ms=timestamp_ms))
+    flush(log)
+    log.close()
+    content = bench.disk.names[log.active.file.path].content
+    whole = bytes(content)
+    content[-1] ^= 1
+    log = open_log(bench.disk, directory="data/young-0", config=log.config, recovery_point=log.log_end_offset)
+    (damage,) = log.damage
+    repair.seal(log, 0)
+    repair.replace_damaged(log, damage, whole[damage.position :])
+    assert log.segments[0].newest_ms(now_ms=20_000) == 9_001, "retention may look before the index is made again"
+    await bench.scrubber.check(log, 0)
+    assert not log.damage and log.segments[0].newest_ms(now_ms=20_000) == 9_001
+    assert newest_in_time_index(bench.disk.read_file(log.segments[0].time_index.path)) == 9_001, (
+        "a crash would leave this"
+    )
 
 
 async def test_a_full_disk_puts_off_what_is_written_down_and_ends_nothing() -> None:

@@ -231,6 +231,10 @@ def test_a_log_that_is_cut_where_its_damage_ends_keeps_what_lies_before() -> Non
     run(1129, Slant.ROT)  # it ended at 0 then, with all its bytes
 
 
+def test_repaired_records_are_kept_as_long_as_others() -> None:
+    run(847183235, Slant.ROT)  # retention took them by the time of those that could be read before their repair
+
+
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
     run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
 
