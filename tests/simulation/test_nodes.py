@@ -235,6 +235,10 @@ def test_repaired_records_are_kept_as_long_as_others() -> None:
     run(847183235, Slant.ROT)  # retention took them by the time of those that could be read before their repair
 
 
+def test_a_log_that_starts_over_on_a_full_disk_does_not_begin_at_0() -> None:
+    run(847183437, Slant.DELETING)  # a power cut kept the old names' going, and nothing had made the new one
+
+
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
     run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
 
