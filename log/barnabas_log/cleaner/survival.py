@@ -116,8 +116,9 @@ class Transactions:
         if not header.is_transactional:
             return False
         producer_id = header.producer_id
-        if producer_id in self._aborted:
-            self._aborted[producer_id] = (self._aborted[producer_id][0], True)
+        aborted, _ = self._aborted.get(producer_id, (None, False))
+        if aborted is not None and header.last_offset < aborted.last_offset:
+            self._aborted[producer_id] = (aborted, True)
             return True
         self._committed.add(producer_id)
         return False
@@ -145,7 +146,9 @@ class Transactions:
         coming = self._coming
         while self._next < len(coming) and coming[self._next].first_offset <= offset:
             begun = coming[self._next]
-            self._aborted.setdefault(begun.producer_id, (begun, False))
+            before, _ = self._aborted.get(begun.producer_id, (None, False))
+            if before is None or before.last_offset < begun.first_offset:  # its marker may have gone
+                self._aborted[begun.producer_id] = (begun, False)
             self._next += 1
 
 

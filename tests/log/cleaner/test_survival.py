@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_log.aborted_transactions import AbortedTransaction
@@ -185,6 +185,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.lists(st.integers(0, 2 * DAY_MS), min_size=1, max_size=4), st.sets(st.integers(1, 23)))
+@example([(0, "write", b"a"), (0, "abort", b""), (0, "write", b"a")], [0, 0, DAY_MS, 0], set())
 def test_readers_of_committed_data_see_the_last_committed_value_of_each_key(
     steps: Any, waits: list[int], rolls: set[int]
 ) -> None:
