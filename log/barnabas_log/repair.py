@@ -148,6 +148,8 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
             return False
         log.aborted.correct(state.begin_offset, state.aborted, log.base_offsets)
         remove_snapshots_after(log.disk, log.directory, log.doubted_from)
+        # One that a power cut brought back would lack what was damaged, and nothing would raise the doubt again.
+        log.disk.sync_directory(log.directory)
     except OSError as error:
         raise log.failed_by(error) from error
     state.date_by_records()

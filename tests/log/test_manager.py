@@ -20,7 +20,7 @@ from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
-from barnabas_log.producer_snapshots import list_snapshots, snapshot_path
+from barnabas_log.producer_snapshots import list_snapshots, snapshot_path, write_snapshot
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
@@ -862,6 +862,10 @@ async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: M
         assert (damage.segment, damage.position) == (base, at), "found at the start, and not when the scrub comes by"
         assert not await manager.repairs.reload_producers(log)
         assert await manager.repairs.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        log.producers.end_offset = log.log_end_offset
+        write_snapshot(disk, log.directory, log.producers).sync()  # as a roll does
+        disk.sync_directory(log.directory)
+        assert max(list_snapshots(disk, log.directory)) > damage.first_offset, "it may lack what is damaged"
         reading = asyncio.create_task(manager.repairs.reload_producers(log))
         await asyncio.sleep(0)
         append(log, make_batch(2, producer_id=7, producer_epoch=0, base_sequence=40))
@@ -869,4 +873,5 @@ async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: M
     knows = {entry.producer_id: [batch.first_sequence for batch in entry.batches] for entry in log.producers}
     assert knows == {7: [32, 34, 36, 38, 40], 8: [30, 32, 34, 36, 38], 9: [30, 32, 34, 36, 38]}
     assert log.doubted_from == NO_OFFSET
-    assert all(offset <= damage.first_offset for offset in list_snapshots(disk, log.directory))
+    for left in (disk, *(disk.crash(Random(seed)) for seed in range(9))):
+        assert all(offset <= damage.first_offset for offset in list_snapshots(left, log.directory))

@@ -239,6 +239,10 @@ def test_a_log_that_starts_over_on_a_full_disk_does_not_begin_at_0() -> None:
     run(847183437, Slant.DELETING)  # a power cut kept the old names' going, and nothing had made the new one
 
 
+def test_a_transaction_whose_first_record_was_repaired_stays_aborted() -> None:
+    run(847183591, Slant.ROT)  # a power cut brought back a snapshot of the producers that did not know it
+
+
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
     run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
 
