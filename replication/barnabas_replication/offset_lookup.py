@@ -17,6 +17,7 @@ from barnabas_replication.requests import ListedOffset
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.ids import (
     NO_EPOCH,
+    NO_OFFSET,
     Epoch,
     Offset,
 )
@@ -41,7 +42,8 @@ def list_offset(
 
     is_read_committed: the latest is the last stable offset, else the high watermark.
 
-    Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), and check_leader's errors.
+    Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207) and while damage may hide the end of a
+    transaction, and check_leader's errors.
     """
     partition.check_leader(current_leader_epoch)
     log = partition.log
@@ -53,9 +55,24 @@ def list_offset(
         if partition.high_watermark < partition.leader_epoch_start_offset:
             raise _offset_not_available(partition)
         return ListedOffset(
-            -1, log.last_stable_offset if is_read_committed else partition.high_watermark, partition.leader_epoch
+            -1,
+            _last_stable_offset(partition) if is_read_committed else partition.high_watermark,
+            partition.leader_epoch,
         )
     raise ValueError(f"{timestamp_ms} stands for no offset by itself: list_offset_by_time looks times up")
+
+
+def _last_stable_offset(partition: Partition) -> Offset:
+    """Raises OffsetNotAvailable where a marker may be damaged: the latest would go back, and readers who begin there would read again
+    what they have read. A sole copy is not repaired, so it answers what it knows."""
+    log = partition.log
+    offset = log.last_stable_offset
+    if offset < partition.high_watermark and log.doubted_from != NO_OFFSET and not log.is_sole_copy:
+        raise OffsetNotAvailable(
+            f"{partition.topic_partition}: damage from offset {log.doubted_from} on may hide the end of the transaction at {offset}; "
+            "it is repaired once another replica is in sync"
+        )
+    return offset
 
 
 async def list_offset_by_time(

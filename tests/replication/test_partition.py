@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_log import repair
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
 from barnabas_log.scrub import DamagedRange
@@ -37,6 +38,7 @@ from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, Fet
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from tests.support.logs import make_batch
 from tests.support.replicas import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, registration
 
 
@@ -453,6 +455,28 @@ def test_a_diverging_follower_is_reported_where_and_counts_for_nothing(bench: Pa
 
 
 # ---------------------------------------------------------------------- offsets by time and epoch
+
+
+@pytest.mark.parametrize("is_sole_copy", [True, False])
+def test_the_last_stable_offset_is_not_given_while_damage_may_hide_a_marker(
+    bench: PartitionBench, is_sole_copy: bool
+) -> None:
+    bench.lead(isr=(1,))
+    bench.log.append_as_follower(
+        make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True, leader_epoch=1),
+        leader_epoch=Epoch(1),
+    )
+    bench.append(3)
+    list_offset = partial(offset_lookup.list_offset, bench.partition, LATEST_TIMESTAMP)
+    assert list_offset(is_read_committed=True).offset == 0
+    bench.log.is_sole_copy = is_sole_copy
+    repair.doubt_producers(bench.log, Offset(3))
+    if is_sole_copy:
+        assert list_offset(is_read_committed=True).offset == 0
+    else:
+        with pytest.raises(OffsetNotAvailable, match="damage from offset 3"):
+            list_offset(is_read_committed=True)
+    assert list_offset().offset == 5
 
 
 def test_list_offsets_of_a_new_leader_waits_for_the_hw(bench: PartitionBench) -> None:

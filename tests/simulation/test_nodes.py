@@ -243,6 +243,10 @@ def test_a_transaction_whose_first_record_was_repaired_stays_aborted() -> None:
     run(847183591, Slant.ROT)  # a power cut brought back a snapshot of the producers that did not know it
 
 
+def test_the_last_stable_offset_does_not_go_back_where_a_marker_is_damaged() -> None:
+    run(847183643, Slant.ROT)
+
+
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
     run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
 
