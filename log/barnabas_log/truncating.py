@@ -112,7 +112,7 @@ def _cut_aborted(log: UnifiedLog, offset: Offset) -> None:
 
 def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
     """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
-    flushed: that it begins there counts only with the first flush then. Blocks for four flushes. Raises StorageFailed."""
+    flushed: that it begins there counts only with the first flush then. Blocks for some six flushes. Raises StorageFailed."""
     if offset < 0:
         raise InvariantViolated(f"{log.directory}: no log starts at {offset}")
     log.refuse_if_failed()

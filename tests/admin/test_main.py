@@ -451,12 +451,12 @@ def test_what_is_no_broker_address_is_refused_with_the_form(run: Run) -> None:
 
 
 def test_who_does_not_answer_is_named_by_its_address(run: Run) -> None:
-    result = run("topic", "consume", "t", "-b", "127.0.0.1:1,127.0.0.1:2", "--timeout", "0.5", exit_code=1)
+    result = run("topic", "consume", "t", "-b", "127.0.0.1:1,127.0.0.1:2", "--timeout", "2", exit_code=1)
     assert "error: NETWORK_EXCEPTION: no broker answers at 127.0.0.1:2: connection refused" in result.stderr
 
 
 def test_a_broker_that_does_not_tell_of_its_directories_is_reported_with_its_address(run: Run) -> None:
-    result = run("broker", "logdirs", "2", "-b", "127.0.0.1:1", "--timeout", "0.5", exit_code=1)
+    result = run("broker", "logdirs", "2", "-b", "127.0.0.1:1", "--timeout", "2", exit_code=1)
     assert result.stderr == "broker 2 does not answer: no broker answers at 127.0.0.1:1: connection refused\n"
 
 

@@ -96,6 +96,20 @@ def test_bootstrap_servers() -> None:
             parse_bootstrap(text)
 
 
+def test_a_last_try_without_time_says_what_the_one_before_it_found() -> None:
+    schedule = RetrySchedule(now_s=100, timeout_s=3)
+    now_s = 100 + schedule.next_delay_s(ConnectionRefusedError(), 100.0)
+    now_s += 2 + schedule.next_delay_s(TimeoutError(), now_s + 2)
+    with pytest.raises(ConnectionRefusedError):
+        schedule.next_delay_s(TimeoutError(), 103.0)
+    schedule = RetrySchedule(now_s=100, timeout_s=3)
+    schedule.next_delay_s(ConnectionRefusedError(), 100.0)
+    with pytest.raises(TimeoutError):  # the broker was there, and did not answer
+        schedule.next_delay_s(TimeoutError(), 103.0)
+    with pytest.raises(TimeoutError):
+        RetrySchedule(now_s=100, timeout_s=0.5).next_delay_s(TimeoutError(), 100.5)
+
+
 def test_retries_end_at_the_deadline_and_only_retriable_errors_are_retried() -> None:
     schedule = RetrySchedule(now_s=100, timeout_s=30)
     stale = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER)

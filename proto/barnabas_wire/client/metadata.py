@@ -37,6 +37,8 @@ RETRY_DELAY_S = 0.05
 RETRY_DELAY_S_MAX = 1.0
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """A topic that was just created may be unknown to some brokers for a moment; one that never was should fail soon."""
+SHORT_TRY_S = 1.0
+"""A try that times out within less says less than the one before it."""
 PRODUCE_BY_NAME_VERSION_MAX = 12
 FETCH_BY_NAME_VERSION_MAX = 12
 """From version 13 on Produce and Fetch name topics by id."""
@@ -188,23 +190,30 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 class RetrySchedule:
     """When to try again: doubling delays until a deadline. Time comes in as monotonic seconds."""
 
-    __slots__ = ("_delay_s", "_unknown_topic_deadline_s", "deadline_s")
+    __slots__ = ("_delay_s", "_failure", "_tried_at_s", "_unknown_topic_deadline_s", "deadline_s")
 
     def __init__(self, *, now_s: float, timeout_s: float) -> None:
         self.deadline_s = now_s + timeout_s
         self._unknown_topic_deadline_s = min(self.deadline_s, now_s + UNKNOWN_TOPIC_TIMEOUT_S)
         self._delay_s = RETRY_DELAY_S
+        self._failure: BaseException | None = None
+        self._tried_at_s = now_s
 
     def remaining_s(self, now_s: float) -> float:
         """Seconds until the deadline, never less than one millisecond."""
         return max(self.deadline_s - now_s, 0.001)
 
     def next_delay_s(self, error: BaseException, now_s: float) -> float:
-        """Seconds to wait before the next try; re-raises `error` when it is not to be retried or no time is left."""
+        """Seconds to wait before the next try; re-raises `error` when it is not to be retried or no time is left, or the one
+        before it where the last try had too little time to find out anything."""
         is_unknown = isinstance(error, KafkaError) and error.code in UNKNOWN_TOPIC_CODES
         deadline_s = self._unknown_topic_deadline_s if is_unknown else self.deadline_s
+        is_cut_short = isinstance(error, TimeoutError) and self.deadline_s - self._tried_at_s < SHORT_TRY_S
         if not is_retriable(error) or now_s + self._delay_s >= deadline_s:
-            raise error
+            raise (self._failure or error) if is_cut_short else error
+        if not isinstance(error, TimeoutError):
+            self._failure = error
+        self._tried_at_s = now_s + self._delay_s
         delay_s, self._delay_s = self._delay_s, min(self._delay_s * 2, RETRY_DELAY_S_MAX)
         return delay_s
 
