@@ -247,6 +247,10 @@ def test_the_last_stable_offset_does_not_go_back_where_a_marker_is_damaged() -> 
     run(847183643, Slant.ROT)
 
 
+def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
+    run(222128925)  # the laws read the files that it had closed
+
+
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
     run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
 

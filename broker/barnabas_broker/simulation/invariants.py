@@ -399,7 +399,7 @@ class Invariants:
     def led_where_it_failed(self) -> str | None:
         """Why brokers whose directories failed have not handed over yet what was in them, or None."""
         nodes = self._cluster.nodes
-        down = [node.id for node in nodes if not node.is_up or node.is_stopping]
+        down = [node.id for node in nodes if not node.is_up or node.is_leaving]
         if down:
             return f"nodes {down} are not up"
         newest = max((node.loader.image for node in nodes), key=lambda image: image.offset)
@@ -418,7 +418,7 @@ class Invariants:
     def unsettled(self) -> str | None:
         """Why the calm cluster is not well yet, or None."""
         for node in self._cluster.nodes:
-            if not node.is_up:
+            if not node.is_up or node.is_leaving:  # its stop may wait seconds for a controller, then close its files
                 return f"node {node.id} is not up"
         images = [node.loader.image for node in self._cluster.nodes]
         newest = max(images, key=lambda image: image.offset)
