@@ -235,10 +235,6 @@ def test_repaired_records_are_kept_as_long_as_others() -> None:
     run(847183235, Slant.ROT)  # retention took them by the time of those that could be read before their repair
 
 
-def test_a_log_that_starts_over_on_a_full_disk_does_not_begin_at_0() -> None:
-    run(847183437, Slant.DELETING)  # a power cut kept the old names' going, and nothing had made the new one
-
-
 def test_a_transaction_whose_first_record_was_repaired_stays_aborted() -> None:
     run(847183591, Slant.ROT)  # a power cut brought back a snapshot of the producers that did not know it
 
