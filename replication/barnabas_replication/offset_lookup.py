@@ -63,8 +63,11 @@ def list_offset(
 
 
 def _last_stable_offset(partition: Partition) -> Offset:
-    """Raises OffsetNotAvailable where a marker may be damaged: the latest would go back, and readers who begin there would read again
-    what they have read. A sole copy is not repaired, so it answers what it knows."""
+    """Where readers of committed records stop.
+
+    Raises OffsetNotAvailable where a damaged batch may be the marker that ends the first open transaction: the offset may then be lower
+    than one that was answered before. A partition of one replica is never repaired, so it answers what it knows.
+    """
     log = partition.log
     offset = log.last_stable_offset
     if offset < partition.high_watermark and log.doubted_from != NO_OFFSET and not log.is_sole_copy:

@@ -148,7 +148,7 @@ class SimulatedDisk(MemoryDisk):
         )
         if not full or self.spare.get(full, 0) < size:
             return False
-        self.spare[full] = self.spare.get(full, 0) - size  # of nothing there is room everywhere
+        self.spare[full] = self.spare.get(full, 0) - size  # an empty write needs none
         return True
 
     def write_file_atomically(self, path: Any, data: bytes) -> None:

@@ -38,7 +38,7 @@ RETRY_DELAY_S_MAX = 1.0
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """A topic that was just created may be unknown to some brokers for a moment; one that never was should fail soon."""
 SHORT_TRY_S = 1.0
-"""A try that times out within less says less than the one before it."""
+"""A try that has less time than this and times out says less than the error before it."""
 PRODUCE_BY_NAME_VERSION_MAX = 12
 FETCH_BY_NAME_VERSION_MAX = 12
 """From version 13 on Produce and Fetch name topics by id."""
