@@ -1,4 +1,4 @@
-"""Kafka's small text files: offsets per partition, leader epochs, topic id, clean shutdown.
+"""Kafka's small text files: offsets per partition, leader epochs, topic id, clean shutdown; and one of our own, of a log that starts over.
 
 May touch:  the Disk it is given.     Must not touch: logs, clocks.
 Invariants: a checkpoint is replaced atomically and durably; a file that cannot be read whole is an error, never half used.
@@ -7,6 +7,7 @@ Read next:  manager.py, which writes the ones of a directory; leader_epochs.py, 
 Layouts (text, one line each, UTF-8):
     *-offset-checkpoint, leader-epoch-checkpoint     "0" (version) / number of entries / one line per entry:
                                                      "topic partition offset" or "epoch startOffset"
+    start-over-checkpoint                            the same, its one line the offset that the log is to start at; see truncating.py
     partition.metadata                               "version: 0" / "topic_id: <22 characters of base64>"
     .kafka_cleanshutdown                             JSON {"version":0,"brokerEpoch":n}; there only between a clean stop
                                                      and the next start
@@ -27,6 +28,7 @@ LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+START_OVER_FILE: Final = "start-over-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
@@ -69,6 +71,21 @@ def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[Epoch, Offset]])
     """Replace the leader epoch file, blocking until it is durable."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     disk.write_file_atomically(path, _encode(lines, len(lines)))
+
+
+def read_start_over(disk: Disk, path: str) -> Offset | None:
+    """Where the log was to start over; None if it was not. Raises CorruptCheckpoint."""
+    lines = _read_entries(disk, path)
+    if not lines:
+        return None
+    if len(lines) > 1 or not lines[0].isdecimal():
+        raise CorruptCheckpoint(f"{path}: {lines} is not one offset")
+    return Offset(int(lines[0]))
+
+
+def write_start_over(disk: Disk, path: str, offset: Offset) -> None:
+    """Write the file, blocking until it is durable."""
+    disk.write_file_atomically(path, _encode([str(offset)], 1))
 
 
 def encode_partition_metadata(topic_id: Uuid) -> bytes:

@@ -457,6 +457,10 @@ class LogWriter:
         """What to raise for an error of the disk: the log fails by it, unless only descriptors are wanting."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{self.directory}: {error}")
+        return self.failed_for_good_by(error)
+
+    def failed_for_good_by(self, error: OSError) -> StorageFailed:
+        """The same, amid a step that cannot be tried again."""
         self.fail(error)
         self.listener.on_storage_failed(self, error)
         return StorageFailed(f"{self.directory}: {error}")

@@ -12,7 +12,8 @@ After an unclean stop, from the segment that ends at or after the recovery point
   4. all that was kept is flushed, so that the end found may count as durable
   5. where the newest segment has no snapshot of the producers left, one is written: retention may take what it was read from
 
-Before all that, swaps of compacted segments that a stop cut short are finished or undone (cleaner/swap.py).
+Before all that, swaps of compacted segments that a stop cut short are finished or undone (cleaner/swap.py), and a log that was to
+start over does (truncating.py).
 
 Not obvious:
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
@@ -31,7 +32,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransactions
-from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
+from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, START_OVER_FILE, read_start_over, write_epochs
 from barnabas_log.cleaner.swap import finish_swaps
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
@@ -47,6 +48,7 @@ from barnabas_log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     REPAIR_SUFFIX,
+    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     LogSegment,
     segment_path,
@@ -106,6 +108,9 @@ def recover_log(
     Blocks; raises OSError when the disk fails.
     """
     finish_swaps(disk, directory)
+    started_over = _finish_starting_over(disk, directory, config, now_ms=now_ms)
+    if started_over is not None:
+        recovery_point = log_start_offset = started_over
     bases = _sweep(disk, directory)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
     epochs = _load_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments)
@@ -161,6 +166,34 @@ def recover_log(
             "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
         )
     return RecoveredLog(Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage)
+
+
+def starts_over_at(disk: Disk, directory: str) -> Offset | None:
+    """Where opening starts the log over, because a stop cut that short; None where it opens what it finds."""
+    try:
+        return read_start_over(disk, f"{directory}/{START_OVER_FILE}")
+    except CorruptCheckpoint as error:
+        logger.warning("%s; the log stays as it is found", error)
+        return None
+
+
+def _finish_starting_over(disk: Disk, directory: str, config: LogConfig, *, now_ms: int) -> Offset | None:
+    """Where there is a record that the log was to start over: do so, whatever of it was done. Returns the offset, or None."""
+    offset = starts_over_at(disk, directory)
+    if offset is not None:
+        logger.info("%s: starting over at %d", directory, offset)
+        for name in disk.list_directory(directory):
+            stem, dot, suffix = name.partition(".")
+            if stem.isdecimal() and dot + suffix in SEGMENT_SUFFIXES:
+                disk.remove(f"{directory}/{name}")
+        LogSegment.create(disk, directory, offset, config, now_ms=now_ms).close()
+        write_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", ())
+        disk.sync_directory(directory)
+    path = f"{directory}/{START_OVER_FILE}"
+    if disk.exists(path):
+        disk.remove(path)
+        disk.sync_directory(directory)
+    return offset
 
 
 def _sweep(disk: Disk, directory: str) -> list[Offset]:

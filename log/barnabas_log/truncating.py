@@ -2,7 +2,7 @@
 
 May touch:  the log it is given, on the loop that owns it; its files, blocking.   Must not touch: asyncio, what decides where to cut.
 Invariants: a log ends at a batch boundary; whatever knows of offsets (epochs, producers, aborted transactions, known damage, flush
-            rounds) knows none past the new end when a cut is done.
+            rounds) knows none past the new end when a cut is done; a log that starts over is the old or the new after a crash.
 Read next:  unified_log.py; durability.py for what a round under way may claim; replication's truncation.py, which says where.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from barnabas_log.aborted_transactions import AbortedTransactions
+from barnabas_log.checkpoints import START_OVER_FILE, write_start_over
 from barnabas_log.errors import CorruptCheckpoint, NoRoom
 from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.producer_replay import load_producers
@@ -111,17 +112,21 @@ def _cut_aborted(log: UnifiedLog, offset: Offset) -> None:
 
 def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
     """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
-    flushed: that it begins there counts only with the first flush then. Blocks for two flushes. Raises StorageFailed."""
+    flushed: that it begins there counts only with the first flush then. Blocks for some six flushes. Raises StorageFailed."""
     if offset < 0:
         raise InvariantViolated(f"{log.directory}: no log starts at {offset}")
     log.refuse_if_failed()
     try:
         log.disk.ensure_descriptors(STEP_DESCRIPTORS, log.directory)
+        log.end_swap()
     except OSError as error:
         raise log.failed_by(error) from error
     log.drop_unwritten()
     try:
-        log.end_swap()
+        # A crash may keep the old names' going and lose the new one, and a full disk may refuse the new one: the log would
+        # begin at 0. From here on recovery does the rest, so the record goes before anything is appended, durably.
+        start_over = f"{log.directory}/{START_OVER_FILE}"
+        write_start_over(log.disk, start_over, offset)
         for segment in log.segments:
             log.retire(segment)
         remove_snapshots_after(log.disk, log.directory, NO_OFFSET)
@@ -129,10 +134,11 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
         log.leader_epochs.clear()
         # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
         log.leader_epochs.save()
-        # A power cut that kept the old names' going and lost the new one would make a log that begins at 0.
+        log.disk.sync_directory(log.directory)
+        log.disk.remove(start_over)
         log.disk.sync_directory(log.directory)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.failed_for_good_by(error) from error
     log.segments.replace_all(active)
     log.active = active
     log.log_start_offset = offset

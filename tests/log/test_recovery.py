@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
 from random import Random
+from typing import Any
 
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring, truncating
-from barnabas_log.checkpoints import write_epochs
+from barnabas_log.checkpoints import START_OVER_FILE, write_epochs
+from barnabas_log.disk import File
+from barnabas_log.errors import StorageFailed
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
@@ -433,3 +438,105 @@ def test_a_start_keeps_the_newest_producer_snapshot_and_those_of_segments() -> N
     kept = list_snapshots(disk, DIRECTORY)
     assert kept == [*again.base_offsets[1:], Offset(150)]
     assert [entry.last.last_sequence for entry in again.producers] == [149]
+
+
+class FailingDisk(MemoryDisk):
+    """A memory disk of which nothing works any more after so many changes of names."""
+
+    left: int = 1 << 40
+
+    def _step(self, path: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "no room", path)
+
+    def open(self, path: Any, *, create: bool = False) -> File:
+        if create:
+            self._step(str(path))
+        return super().open(path, create=create)
+
+    def rename(self, source: Any, target: Any) -> None:
+        self._step(str(source))
+        super().rename(source, target)
+
+    def remove(self, path: Any) -> None:
+        self._step(str(path))
+        super().remove(path)
+
+    def sync_directory(self, path: Any) -> None:
+        self._step(str(path))
+        super().sync_directory(path)
+
+    def write_file_atomically(self, path: Any, data: bytes) -> None:
+        self._step(str(path))
+        super().write_file_atomically(path, data)
+
+    def after_crash(self, random: Random) -> FailingDisk:
+        after = FailingDisk()
+        crashed = self.crash(random)
+        after.names, after.durable_names, after.directories = (
+            crashed.names,
+            crashed.durable_names,
+            crashed.directories,
+        )
+        return after
+
+
+def test_a_full_disk_and_a_power_cut_amid_starting_over_leave_the_old_log_or_the_new() -> None:
+    """Of a log that began at 0, empty, while it had promised to hold all up to 7, a leader could have been made."""
+    mark = f"{DIRECTORY}/{START_OVER_FILE}"
+    for seed in range(40):
+        random = Random(seed)
+        is_done = False
+        for steps in range(1000):
+            disk = FailingDisk()
+            log = filled(disk, batches=random.choice([3, 12]))
+            flush(log)
+            log.leader_epochs.save()
+            old, end = fingerprint(log), log.log_end_offset
+            recovery_point = end
+            at = Offset([0, 3, end, 500][seed % 4])
+            disk.left = steps
+            try:
+                truncating.truncate_fully_and_start_at(log, at)
+                is_done, recovery_point = True, at  # which the listener saves
+                assert mark not in disk.durable_names, "it would end what is appended from now on"
+            except StorageFailed:
+                assert not is_done
+            for _ in range(2):
+                disk = disk.after_crash(random)
+                disk.left = random.randint(0, 20)
+                with suppress(OSError):
+                    recovery_point = open_log(disk, recovery_point=recovery_point).log_end_offset
+            disk = disk.after_crash(random)
+            is_marked = disk.exists(mark)
+            again = open_log(disk, recovery_point=recovery_point)
+            if is_done or again.log_start_offset != old[0] or not again.size_bytes:
+                # Of a recovery point that was not lowered before the next crash the rest is known as lost, to be refetched.
+                lost = [Offset(each) for damage in again.damage for each in (damage.first_offset, damage.end_offset)]
+                assert lost in ([], [at, end]) and not (lost and (is_done or is_marked)), (seed, steps)
+                assert (again.log_start_offset, again.log_end_offset) == (at, end if lost else at), (seed, steps)
+                assert (again.leader_epochs.entries, len(again.producers), again.size_bytes) == ((), 0, 0), (
+                    seed,
+                    steps,
+                )
+                kept = append(again, epoch=0)
+                flush(again)
+                third = open_log(disk.crash(random), recovery_point=again.log_end_offset)
+                assert (third.log_start_offset, third.log_end_offset) == (at, kept + 1), (seed, steps)
+            else:
+                assert fingerprint(again) == old, (seed, steps)
+            if is_done:
+                break
+        assert is_done and steps > 8
+
+
+@pytest.mark.parametrize("rotten", [b"", b"0\n1\n", b"0\n1\n-7\n", b"0\n2\n7\n8\n"])
+def test_a_record_of_starting_over_that_is_not_whole_is_passed_over(rotten: bytes) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = fingerprint(log)
+    log.close()
+    disk.write_file_atomically(f"{DIRECTORY}/{START_OVER_FILE}", rotten)
+    assert fingerprint(open_log(disk)) == before
+    assert not disk.exists(f"{DIRECTORY}/{START_OVER_FILE}")

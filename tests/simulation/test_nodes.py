@@ -235,6 +235,10 @@ def test_repaired_records_are_kept_as_long_as_others() -> None:
     run(847183235, Slant.ROT)  # retention took them by the time of those that could be read before their repair
 
 
+def test_a_log_that_starts_over_on_a_full_disk_does_not_begin_at_0() -> None:
+    run(847183437, Slant.DELETING)  # a power cut kept the old names' going, and nothing had made the new one
+
+
 def test_a_transaction_whose_first_record_was_repaired_stays_aborted() -> None:
     run(847183591, Slant.ROT)  # a power cut brought back a snapshot of the producers that did not know it
 
@@ -245,6 +249,10 @@ def test_the_last_stable_offset_does_not_go_back_where_a_marker_is_damaged() -> 
 
 def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
     run(222128925)  # the laws read the files that it had closed
+
+
+def test_a_report_of_a_fault_that_is_over_takes_no_replica_out_of_the_isr() -> None:
+    run(222128994, Slant.ROT)  # nobody was left who could lead
 
 
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:

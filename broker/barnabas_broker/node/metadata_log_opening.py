@@ -20,6 +20,7 @@ from itertools import pairwise
 from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, keep_damaged, scan_log
 from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log.disk import Disk
+from barnabas_log.recovery import starts_over_at
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.control_batches import voter_sets_in
@@ -48,6 +49,8 @@ def choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[
     Raises DamagedSnapshot when the log's beginning is in no sound snapshot.
     """
     first_base = min(_segment_bases(disk, directory), default=0)
+    # A crash amid a drop of the log: opening ends the drop.
+    first_base = max(first_base, starts_over_at(disk, directory) or 0)
     # Of two that end at one offset the older is of a log that the newer has replaced (a recovered quorum): a crash left its file.
     snapshots.ids = [
         each
