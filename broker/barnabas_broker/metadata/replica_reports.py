@@ -1,7 +1,8 @@
 """Reports to the controller in which log directory each replica of this broker is (KIP-858), and which replicas are faulty.
 
 May touch:  asyncio.    Must not touch: logs, images.
-Invariants: the newest report on a replica counts; one request of a kind in flight; what was not answered is sent again.
+Invariants: the newest report on a replica counts; one request of a kind in flight; what was not answered is sent again, unless
+            a newer report replaces it.
 Read next:  barnabas_quorum/controller/directories.py and replica_faults.py, which decide what follows.
 
 A report is given up only when the controller refuses that one replica. The replica manager compares each image with what it
@@ -38,36 +39,47 @@ class ReportQueue(Generic[Report]):
         self._send = send
         self._waiting: dict[tuple[Uuid, int], Report] = {}
         self._is_due = asyncio.Event()
+        self._under_way: dict[tuple[Uuid, int], Report] = {}
+        self._sending: asyncio.Task[None] | None = None
 
     def add(self, report: Report) -> None:
         """Send it, in place of an older one on the same replica."""
-        self._waiting[report.topic_id, report.partition_id] = report
+        key = (report.topic_id, report.partition_id)
+        self._waiting[key] = report
         self._is_due.set()
+        if self._sending is not None and self._under_way.get(key, report) != report:
+            # It may be tried for long while no controller answers. A fault that is over could take a replica out of the ISR that
+            # has joined it meanwhile, and be the last one in it.
+            self._sending.cancel()
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             await self._is_due.wait()
             self._is_due.clear()
-            batch = dict(list(self._waiting.items())[:REPORTS_MAX])
-            if not batch:
-                continue
-            try:
-                outcomes = await self._send(list(batch.values()))
-            except (KafkaError, OSError, TimeoutError) as error:
-                logger.info("%d replicas could not be reported on, trying again: %s", len(batch), error)
-                await asyncio.sleep(RETRY_MS / 1000)
-                self._is_due.set()
-                continue
-            for outcome in outcomes:
-                if outcome.error is not None:
-                    # deleted or moved away meanwhile: the next image says so
-                    logger.info("the report on a replica was refused: %s", outcome.error)
-            for key, report in batch.items():
-                if self._waiting.get(key) == report:
-                    del self._waiting[key]
-            if self._waiting:
-                self._is_due.set()
+            self._under_way = dict(list(self._waiting.items())[:REPORTS_MAX])
+            async with asyncio.TaskGroup() as group:  # which passes over a task that `add` cancels
+                self._sending = group.create_task(self._send_under_way())
+
+    async def _send_under_way(self) -> None:
+        batch = self._under_way
+        if not batch:
+            return
+        try:
+            outcomes = await self._send(list(batch.values()))
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.info("%d replicas could not be reported on, trying again: %s", len(batch), error)
+            await asyncio.sleep(RETRY_MS / 1000)
+            self._is_due.set()
+            return
+        for outcome in outcomes:
+            if outcome.error is not None:
+                # deleted or moved away meanwhile: the next image says so
+                logger.info("the report on a replica was refused: %s", outcome.error)
+        for key in batch:
+            del self._waiting[key]
+        if self._waiting:
+            self._is_due.set()
 
 
 class ReplicaReports(ReplicaListener):

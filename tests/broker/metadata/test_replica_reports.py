@@ -85,15 +85,34 @@ async def test_what_nobody_answered_is_sent_again_and_what_is_refused_is_not(cha
     assert channel.asked == [{0: ONE, 1: ONE}] * 3
 
 
-async def test_what_changes_while_it_is_sent_is_sent_anew(channel: Channel) -> None:
+async def test_what_changes_while_it_is_sent_replaces_what_is_under_way(channel: Channel) -> None:
+    """Sent until a controller took it, a fault that was over put the last replica out of the ISR."""
     channel.may_answer.clear()
+    channel.reports.add(placement(0))
+    channel.reports.add(placement(1))
+    async with channel.running():
+        await turns()
+        channel.reports.add(placement(2))
+        channel.reports.add(placement(0))
+        await turns()
+        assert channel.asked == [{0: ONE, 1: ONE}], "one request at a time, if it says what is known still"
+        channel.reports.add(placement(0, TWO))
+        await turns()
+        assert channel.asked == [{0: ONE, 1: ONE}, {0: TWO, 1: ONE, 2: ONE}]
+        channel.may_answer.set()
+        await turns()
+    assert channel.asked == [{0: ONE, 1: ONE}, {0: TWO, 1: ONE, 2: ONE}]
+
+
+async def test_what_changes_before_it_is_sent_again_is_sent_at_once(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_reports, "RETRY_MS", 3_600_000)
+    channel.failures = [TimeoutError()]
     channel.reports.add(placement(0))
     async with channel.running():
         await turns()
         channel.reports.add(placement(0, TWO))
-        await turns()
-        assert channel.asked == [{0: ONE}], "one request at a time"
-        channel.may_answer.set()
         await turns()
     assert channel.asked == [{0: ONE}, {0: TWO}]
 
