@@ -66,7 +66,7 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant(name="vote_not_flushed", bug="a vote is not flushed before the reply", test_seed=700053),
+    Mutant(name="vote_not_flushed", bug="a vote is not flushed before the reply", test_seed=960360512),
     Mutant(name="vote_forgotten_by_restart", bug="a restart forgets the vote for another"),
     Mutant(name="vote_forgotten_by_pre_vote", bug="asking for pre-votes forgets the vote of the epoch"),
     Mutant(name="two_votes", bug="two votes in one epoch", test_seed=9),
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(name="log_not_flushed", bug="the log is not flushed before the acknowledgement", test_seed=2),
     Mutant(name="leader_counts_unflushed", bug="a leader counts its own unflushed end"),
     Mutant(name="observers_count", bug="observers count for the high watermark"),
-    Mutant(name="old_epoch_commit", bug="entries of an older epoch are committed by count", test_seed=300124),
+    Mutant(name="old_epoch_commit", bug="entries of an older epoch are committed by count", test_seed=960360519),
     Mutant(name="follower_high_watermark_unclamped", bug="a follower's high watermark passes its log"),
     Mutant(name="divergence_by_epoch_alone", bug="a longer log of the same epoch is not called divergent"),
     Mutant(name="truncation_to_high_watermark", bug="a follower cuts down to its high watermark"),
@@ -156,7 +156,7 @@ MUTANTS = (
         name="transaction_shown_in_part",
         bug="a part of a transaction is published",
         simulation="controllers",
-        test_seed=1,
+        test_seed=960360494,
     ),
     Mutant(name="full_disk_acknowledged", bug="a write that found no space is acknowledged", simulation="controllers"),
     Mutant(
