@@ -25,6 +25,7 @@ from barnabas_log.cleaner.sealed import (
     SealedSegments,
     aborted_up_to,
     cleanable,
+    is_sound,
     is_unchanged,
     last_batches,
     replace_segments,
@@ -171,7 +172,7 @@ class LogCleaner:
                 looked += 1
                 if looked % _LOOK_SLICE == 0:
                     await asyncio.sleep(0)
-                if not (log.has_settings and log.config.is_compacted) or log.is_failed or log.damage:
+                if not (log.has_settings and log.config.is_compacted and is_sound(log)):
                     continue
                 if not self._host.is_here(log):
                     continue

@@ -17,7 +17,7 @@ from barnabas_log.config import INT64_MAX
 from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,12 @@ class SealedSegments:
         """The segments whose place an output takes."""
         bases = {source.base_offset for source in output.sources}
         return [segment for segment in self.segments if segment.base_offset in bases]
+
+
+def is_sound(log: UnifiedLog) -> bool:
+    """Whether a run may believe what the log says: of its bytes, and of the producers and aborted transactions that were read from
+    them. Until these are read anew after a repair, an abort may seem to reach over transactions that came later."""
+    return not (log.is_failed or log.damage or log.producers.unread) and log.doubted_from == NO_OFFSET
 
 
 def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
@@ -78,8 +84,8 @@ def sealed_segments(log: UnifiedLog, end_offset: Offset) -> SealedSegments:
 
 
 def is_unchanged(log: UnifiedLog, sealed: SealedSegments, output: Output | None = None) -> bool:
-    """Whether the log still has them, none of it cut off or damaged: those of one output, or all."""
-    if log.is_failed or log.is_closed or log.damage or log.durability.cuts != sealed.cuts:
+    """Whether the sound log still has them, none of it cut off: those of one output, or all."""
+    if log.is_closed or not is_sound(log) or log.durability.cuts != sealed.cuts:
         return False
     wanted = sealed.segments if output is None else sealed.replaced_by(output)
     return all(log.segments.floor(segment.base_offset) is segment for segment in wanted)

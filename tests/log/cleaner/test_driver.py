@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from barnabas_log import truncating
+from barnabas_log import repair, truncating
 from barnabas_log.cleaner import worker as worker_module
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
@@ -30,7 +30,7 @@ from barnabas_log.config import CleanupPolicy, LogConfig, LogManagerConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
 from tests.log.cleaner.logs_to_clean import Row, rows_of
@@ -297,7 +297,7 @@ class CutsMeanwhile:
         await self.inner.close()
 
 
-@pytest.mark.parametrize("change", ["truncate", "delete"])
+@pytest.mark.parametrize("change", ["truncate", "delete", "doubt"])
 async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path, change: str) -> None:
     transform = CutsMeanwhile(WorkerProcess())
     async with cleaned(tmp_path, transform=transform) as broker:
@@ -308,6 +308,8 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
             transform.meanwhile = lambda: None
             if change == "truncate":
                 truncating.truncate_to(log, Offset(100))
+            elif change == "doubt":
+                repair.doubt_producers(log, Offset(100))
             else:
                 broker.manager.delete(CHANGES)
 
@@ -317,7 +319,29 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
             assert not broker.stats.set_aside
             if change == "truncate":
                 assert rows_of(content(log)) == [row for row in before if row.offset < 100]
+            elif change == "doubt":
+                assert rows_of(content(log)) == before
         assert broker.manager.health.offline_directories == []
+
+
+@pytest.mark.parametrize("doubt", ["damage was repaired", "a segment was not read"])
+async def test_a_log_is_cleaned_only_once_its_aborted_transactions_are_certain(tmp_path: Path, doubt: str) -> None:
+    """Of a marker that was damaged as they were read, a later abort by its producer seemed to be the end, and reached over what was
+    committed in between."""
+    async with cleaned(tmp_path) as broker:
+        log = broker.log()
+        before = fill(log)
+        if doubt == "damage was repaired":
+            repair.doubt_producers(log, Offset(100))
+        else:
+            log.producers.unread = log.base_offsets[:1]
+        async with broker.running():
+            fill(broker.log(MORE))
+            await broker.until(lambda: broker.stats.runs == 1 and not broker.stats.is_running)
+            assert rows_of(content(log)) == before
+            log.doubted_from, log.producers.unread = NO_OFFSET, ()
+            await broker.until(lambda: broker.stats.runs == 2 and not broker.stats.is_running)
+        assert last_of_each(rows_of(content(log))) == last_of_each(before)
 
 
 async def test_a_run_makes_no_directory_anew_that_has_just_been_deleted(tmp_path: Path) -> None:
