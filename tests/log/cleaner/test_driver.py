@@ -334,7 +334,7 @@ async def test_a_log_is_cleaned_only_once_its_aborted_transactions_are_certain(t
         if doubt == "damage was repaired":
             repair.doubt_producers(log, Offset(100))
         else:
-            log.producers.unread = log.base_offsets[:1]
+            log.producers.unread = tuple(log.base_offsets[:1])
         async with broker.running():
             fill(broker.log(MORE))
             await broker.until(lambda: broker.stats.runs == 1 and not broker.stats.is_running)
