@@ -368,6 +368,7 @@ class ReplicaManager(LogManagerListener):
         self._appends.forget(partition)
         self._fetches.forget(partition)
         self._faults.forget(partition)
+        self._listener.on_replica_gone(partition.topic_id, topic_partition.partition)
         partition.stop(self._hosted.absent(*topic_partition))
 
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:

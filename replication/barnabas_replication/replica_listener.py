@@ -20,5 +20,8 @@ class ReplicaListener:
     def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
         """The replica became faulty, or whole again, or is not what the cluster knows."""
 
+    def on_replica_gone(self, topic_id: Uuid, partition: int) -> None:
+        """The replica is not here any more. It may come back, and is another one then."""
+
     def on_directory_failed(self, directory: str, error: OSError) -> None:
         """The partitions of a failed log directory were given up."""

@@ -257,6 +257,7 @@ def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
 
 def test_a_report_of_a_fault_that_is_over_takes_no_replica_out_of_the_isr() -> None:
     run(222128994, Slant.ROT)  # nobody was left who could lead
+    run(560000110, Slant.ROT)  # the replica had moved away and come back, new; the report was on the former one
 
 
 def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:

@@ -2,7 +2,7 @@
 
 May touch:  asyncio.    Must not touch: logs, images.
 Invariants: the newest report on a replica counts; one request of a kind in flight; what was not answered is sent again, unless
-            a newer report replaces it.
+            a newer report replaces it, or the replica is gone.
 Read next:  barnabas_quorum/controller/directories.py and replica_faults.py, which decide what follows.
 
 A report is given up only when the controller refuses that one replica. The replica manager compares each image with what it
@@ -47,9 +47,22 @@ class ReportQueue(Generic[Report]):
         key = (report.topic_id, report.partition_id)
         self._waiting[key] = report
         self._is_due.set()
-        if self._sending is not None and self._under_way.get(key, report) != report:
-            # It may be tried for long while no controller answers. A fault that is over could take a replica out of the ISR that
-            # has joined it meanwhile, and be the last one in it.
+        if self._under_way.get(key, report) != report:
+            self._give_up()
+
+    def withdraw(self, topic_id: Uuid, partition_id: int) -> None:
+        """The replica is gone: what is still to be reported on it says nothing of one that comes in its place."""
+        if (
+            self._waiting.pop((topic_id, partition_id), None) is not None
+            and (topic_id, partition_id) in self._under_way
+        ):
+            self._is_due.set()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Send what is under way no more. It may be tried for long while no controller answers: a fault that is over could take a
+        replica out of the ISR that has joined it meanwhile, and be the last one in it."""
+        if self._sending is not None:
             self._sending.cancel()
 
     async def run(self) -> None:
@@ -103,6 +116,11 @@ class ReplicaReports(ReplicaListener):
     def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
         """See ReplicaListener."""
         self._faults.add(ReplicaFaultReport(topic_id=topic_id, partition_id=partition, fault=fault))
+
+    def on_replica_gone(self, topic_id: Uuid, partition: int) -> None:
+        """See ReplicaListener."""
+        self._placements.withdraw(topic_id, partition)
+        self._faults.withdraw(topic_id, partition)
 
     def on_directory_failed(self, directory: str, error: OSError) -> None:
         """See ReplicaListener."""

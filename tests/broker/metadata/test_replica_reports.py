@@ -117,6 +117,30 @@ async def test_what_changes_before_it_is_sent_again_is_sent_at_once(
     assert channel.asked == [{0: ONE}, {0: TWO}]
 
 
+async def test_what_is_said_of_a_replica_that_is_gone_is_not_sent(channel: Channel) -> None:
+    """It would be taken for what the next one says, that came back in its place."""
+    channel.may_answer.clear()
+    for partition in range(3):
+        channel.reports.add(placement(partition))
+    channel.reports.withdraw(TOPIC, 0)
+    async with channel.running():
+        await turns()
+        channel.reports.withdraw(TOPIC, 7)
+        channel.reports.withdraw(TOPIC, 0)
+        await turns()
+        assert channel.asked == [{1: ONE, 2: ONE}]
+        channel.reports.withdraw(TOPIC, 1)
+        await turns()
+        assert channel.asked == [{1: ONE, 2: ONE}, {2: ONE}]
+        channel.reports.withdraw(TOPIC, 2)
+        await turns()
+        channel.may_answer.set()
+        await turns()
+        channel.reports.add(placement(1))
+        await turns()
+    assert channel.asked == [{1: ONE, 2: ONE}, {2: ONE}, {1: ONE}]
+
+
 async def test_many_are_sent_in_bounded_requests(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_reports, "REPORTS_MAX", 4)
     for partition in range(10):
@@ -145,6 +169,8 @@ async def test_a_fault_that_cleared_is_reported_as_none() -> None:
     reports.on_replica_fault(TOPIC, 0, ReplicaFault.NO_ROOM)
     reports.on_replica_fault(TOPIC, 0, None)
     reports.on_replica_fault(TOPIC, 1, ReplicaFault.CORRUPT)
+    reports.on_replica_fault(TOPIC, 2, ReplicaFault.CORRUPT)
+    reports.on_replica_gone(TOPIC, 2)
     reports.on_directory_failed("d", OSError())
     task = asyncio.create_task(faults.run())
     await turns()
