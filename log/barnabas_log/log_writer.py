@@ -147,6 +147,12 @@ class LogWriter:
         self.is_sole_copy = True
         """Whether the partition has one replica: then nothing repairs its damage, and what the damage hides of producers is lost."""
 
+    @property
+    def are_producers_certain(self) -> bool:
+        """Whether a snapshot may be made of their state. Made of one that was read beside damage, it would outlive what the damage is
+        known by: retention takes the segment, a start believes the snapshot, and refuses what producers write next."""
+        return self.is_sole_copy or (self.doubted_from == NO_OFFSET and not self.producers.unread)
+
     def append_as_leader(
         self, batches: Buffer, *, leader_epoch: Epoch, now_ms: int, is_internal: bool = False
     ) -> AppendResult:
@@ -435,7 +441,8 @@ class LogWriter:
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
             self.producers.end_offset = self.log_end_offset
-            durability.add_file(write_snapshot(self.disk, self.directory, self.producers))
+            if self.are_producers_certain:
+                durability.add_file(write_snapshot(self.disk, self.directory, self.producers))
             active = LogSegment.create(self.disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
             old.become_inactive()
         except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
-from barnabas_log import retiring, truncating
+from barnabas_log import repair, retiring, truncating
 from barnabas_log.checkpoints import START_OVER_FILE, write_epochs
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
@@ -438,6 +438,27 @@ def test_a_start_keeps_the_newest_producer_snapshot_and_those_of_segments() -> N
     kept = list_snapshots(disk, DIRECTORY)
     assert kept == [*again.base_offsets[1:], Offset(150)]
     assert [entry.last.last_sequence for entry in again.producers] == [149]
+
+
+@pytest.mark.parametrize("doubt", ["none", "damage", "unread", "sole copy"])
+def test_no_snapshot_is_made_of_producers_that_were_read_beside_damage(doubt: str) -> None:
+    """Retention took the damaged segment, and a start believed the snapshot: a producer whose last batch it lacked was refused."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    flush(log)
+    log.is_sole_copy = doubt == "sole copy"
+    if doubt == "unread":
+        log.producers.unread = (Offset(0),)
+    elif doubt != "none":
+        repair.doubt_producers(log, Offset(3))
+    before, end = list_snapshots(disk, DIRECTORY), log.log_end_offset
+    log.roll(NOW_MS)
+    rolled = append(log, make_batch(), epoch=2) + 1
+    log.close()
+    made = [offset for offset in list_snapshots(disk, DIRECTORY) if offset not in before]
+    assert made == ([end, rolled] if doubt in ("none", "sole copy") else [])
+    again = open_log(disk, is_clean_shutdown=True)
+    assert {entry.producer_id: entry.last.last_sequence for entry in again.producers} == {0: 27, 1: 25, 2: 25}
 
 
 class FailingDisk(MemoryDisk):

@@ -251,6 +251,14 @@ def test_a_run_of_the_cleaner_brings_back_no_transactions_as_they_were_read_besi
     run(729190495, Slant.ROT)  # where one ends was not known; what the next one aborted was shown
 
 
+def test_a_snapshot_from_beside_damage_refuses_no_producer_once_the_damage_is_gone() -> None:
+    run(610000104, Slant.ROT)
+
+
+def test_who_lost_a_disk_may_be_called_in_sync_until_all_its_directories_work() -> None:
+    run(620000178, Slant.ROT)  # the simulator took it for known too early
+
+
 def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
     run(222128925)  # the laws read the files that it had closed
 

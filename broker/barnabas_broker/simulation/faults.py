@@ -205,7 +205,14 @@ class Faults:
     def look(self) -> None:
         """After every turn: whether everybody knows by now of the node that lost its logs, and whether a haunted follower holds as much
         again as is committed."""
-        if self.wiped is not None and self.wiped.is_up and self._is_known(self.wiped):
+        wiped = self.wiped
+        # With a directory that does not work it may still have what is missing, for all that the controllers know.
+        if (
+            wiped is not None
+            and wiped.is_up
+            and self._is_known(wiped)
+            and wiped.disk.broken.keys().isdisjoint(wiped.directory_ids)
+        ):
             self.wiped = None
         if self._haunted is not None and self._cluster.slant is Slant.HAUNTED and not self.is_calm:
             follower, topic_id, number = self._haunted
