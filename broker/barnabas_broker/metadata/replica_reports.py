@@ -51,17 +51,15 @@ class ReportQueue(Generic[Report]):
             self._give_up()
 
     def withdraw(self, topic_id: Uuid, partition_id: int) -> None:
-        """The replica is gone: what is still to be reported on it says nothing of one that comes in its place."""
-        if (
-            self._waiting.pop((topic_id, partition_id), None) is not None
-            and (topic_id, partition_id) in self._under_way
-        ):
+        """The replica is gone: drop what is still to be reported on it, for another one may come in its place."""
+        key = (topic_id, partition_id)
+        if self._waiting.pop(key, None) is not None and key in self._under_way:
             self._is_due.set()
             self._give_up()
 
     def _give_up(self) -> None:
-        """Send what is under way no more. It may be tried for long while no controller answers: a fault that is over could take a
-        replica out of the ISR that has joined it meanwhile, and be the last one in it."""
+        """Stop sending what is under way. While no controller answers it may be tried for long: a fault that is over would take
+        a replica out of the ISR that has joined it again, though it may be the only one in it."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -71,7 +69,7 @@ class ReportQueue(Generic[Report]):
             await self._is_due.wait()
             self._is_due.clear()
             self._under_way = dict(list(self._waiting.items())[:REPORTS_MAX])
-            async with asyncio.TaskGroup() as group:  # which passes over a task that `add` cancels
+            async with asyncio.TaskGroup() as group:  # a group goes on when its task is cancelled
                 self._sending = group.create_task(self._send_under_way())
 
     async def _send_under_way(self) -> None:
