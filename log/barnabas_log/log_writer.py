@@ -148,10 +148,15 @@ class LogWriter:
         """Whether the partition has one replica: then nothing repairs its damage, and what the damage hides of producers is lost."""
 
     @property
-    def are_producers_certain(self) -> bool:
-        """Whether a snapshot may be made of their state. Made of one that was read beside damage, it would outlive what the damage is
-        known by: retention takes the segment, a start believes the snapshot, and refuses what producers write next."""
-        return self.is_sole_copy or (self.doubted_from == NO_OFFSET and not self.producers.unread)
+    def is_in_doubt(self) -> bool:
+        """Whether the state of producers and the aborted transactions were read while batches were damaged, and not again since."""
+        return self.doubted_from != NO_OFFSET or bool(self.producers.unread)
+
+    @property
+    def may_snapshot_producers(self) -> bool:
+        """Not in doubt, unless nothing will repair the damage. A snapshot would lack the damaged batches, and after retention has
+        deleted their segment a start would trust it: it would refuse what their producers write next."""
+        return self.is_sole_copy or not self.is_in_doubt
 
     def append_as_leader(
         self, batches: Buffer, *, leader_epoch: Epoch, now_ms: int, is_internal: bool = False
@@ -441,7 +446,7 @@ class LogWriter:
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
             self.producers.end_offset = self.log_end_offset
-            if self.are_producers_certain:
+            if self.may_snapshot_producers:
                 durability.add_file(write_snapshot(self.disk, self.directory, self.producers))
             active = LogSegment.create(self.disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
             old.become_inactive()

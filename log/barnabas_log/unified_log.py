@@ -303,7 +303,7 @@ class UnifiedLog(LogWriter):
                 for file in (*self.dirty_files(), self.active.offset_index.file, self.active.time_index.file):
                     file.sync()
                 self.producers.end_offset = self.log_end_offset
-                if self.are_producers_certain:
+                if self.may_snapshot_producers:
                     path = snapshot_path(self.directory, self.log_end_offset)
                     self.disk.write_file_atomically(path, encode_snapshot(self.producers))
                 self.leader_epochs.save()

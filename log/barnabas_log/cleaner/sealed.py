@@ -17,7 +17,7 @@ from barnabas_log.config import INT64_MAX
 from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.kafka.ids import Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class SealedSegments:
 
 
 def is_sound(log: UnifiedLog) -> bool:
-    """Whether a run may believe what the log says: of its bytes, and of the producers and aborted transactions that were read from
-    them. Until these are read anew after a repair, an abort may seem to reach over transactions that came later."""
-    return not (log.is_failed or log.damage or log.producers.unread) and log.doubted_from == NO_OFFSET
+    """Whether a run may trust the log: its bytes, and the producers and aborted transactions that were read from them. Beside a
+    damaged marker, a later abort by the same producer is taken for the end of the transaction."""
+    return not (log.is_failed or log.damage or log.is_in_doubt)
 
 
 def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
@@ -84,7 +84,7 @@ def sealed_segments(log: UnifiedLog, end_offset: Offset) -> SealedSegments:
 
 
 def is_unchanged(log: UnifiedLog, sealed: SealedSegments, output: Output | None = None) -> bool:
-    """Whether the sound log still has them, none of it cut off: those of one output, or all."""
+    """Whether the log is sound and still has them, none of it cut off: those of one output, or all."""
     if log.is_closed or not is_sound(log) or log.durability.cuts != sealed.cuts:
         return False
     wanted = sealed.segments if output is None else sealed.replaced_by(output)
