@@ -7,7 +7,7 @@ Read next:  manager.py, which writes the ones of a directory; leader_epochs.py, 
 Layouts (text, one line each, UTF-8):
     *-offset-checkpoint, leader-epoch-checkpoint     "0" (version) / number of entries / one line per entry:
                                                      "topic partition offset" or "epoch startOffset"
-    start-over-checkpoint                            the same, its one line the offset that the log is to start at; see truncating.py
+    start-over-checkpoint.deleted                    the same, its one line the offset that the log is to start at; see truncating.py
     partition.metadata                               "version: 0" / "topic_id: <22 characters of base64>"
     .kafka_cleanshutdown                             JSON {"version":0,"brokerEpoch":n}; there only between a clean stop
                                                      and the next start
@@ -28,7 +28,9 @@ LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
-START_OVER_FILE: Final = "start-over-checkpoint"
+# A version that does not know the record sweeps it away by its suffix, as any has from the first. It would outlive that version's
+# run else, and the next one that knows it would start over a log that holds what was acknowledged since.
+START_OVER_FILE: Final = "start-over-checkpoint.deleted"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 

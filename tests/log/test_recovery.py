@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
-from barnabas_log import repair, retiring, truncating
-from barnabas_log.checkpoints import START_OVER_FILE, write_epochs
+from barnabas_log import recovery, repair, retiring, truncating
+from barnabas_log.checkpoints import START_OVER_FILE, write_epochs, write_start_over
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
@@ -561,3 +561,19 @@ def test_a_record_of_starting_over_that_is_not_whole_is_passed_over(rotten: byte
     disk.write_file_atomically(f"{DIRECTORY}/{START_OVER_FILE}", rotten)
     assert fingerprint(open_log(disk)) == before
     assert not disk.exists(f"{DIRECTORY}/{START_OVER_FILE}")
+
+
+def test_a_version_that_does_not_know_the_record_of_starting_over_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes the log as it finds it and appends; the version that knows the record must keep that."""
+    disk = MemoryDisk()
+    filled(disk).close()
+    write_start_over(disk, f"{DIRECTORY}/{START_OVER_FILE}", Offset(500))
+    with monkeypatch.context() as former:
+        former.setattr(recovery, "_finish_starting_over", lambda *_, **__: None)
+        log = open_log(disk)
+    end = append(log, epoch=3) + 1
+    flush(log)
+    again = open_log(disk.crash(Random(1)), recovery_point=end)
+    assert (again.log_start_offset, again.log_end_offset) == (0, end)
