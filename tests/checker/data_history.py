@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
@@ -392,12 +394,24 @@ class History:
     @cached_property
     def log_starts(self) -> dict[str, int]:
         """Key -> where its log began in the end. What lies before was deleted at some time, rightly or not."""
-        starts: dict[str, int] = defaultdict(int)
-        for event in self.listed:
-            starts[event.key] = max(starts[event.key], event.start)
-        for deletion in self.deletions:
-            starts[deletion.key] = max(starts[deletion.key], deletion.log_start)
-        return starts
+        return defaultdict(int, {key: answers[-1][0] for key, answers in self._starts_shown.items()})
+
+    def gone_at(self, key: str, offset: int) -> float:
+        """When an answer first showed that a log starts past an offset; infinity where none did."""
+        answers = self._starts_shown.get(key, [])
+        first = bisect_right(answers, offset, key=lambda answer: answer[0])
+        return answers[first][1] if first < len(answers) else inf
+
+    @cached_property
+    def _starts_shown(self) -> dict[str, list[tuple[int, float]]]:
+        """Of each log, the starts that answers showed, rising, each with when it was shown first."""
+        shown: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        answers = [(event.ended, event.key, event.start) for event in self.listed]
+        answers += [(event.ended, event.key, event.log_start) for event in self.deletions]
+        for ended, key, start in sorted(answers):
+            if start > (shown[key][-1][0] if shown[key] else 0):
+                shown[key].append((start, ended))
+        return {key: answers for key, answers in shown.items() if answers}
 
     def healthy_spans(self) -> list[tuple[float, float]]:
         """When the cluster was whole: from each "healthy" to the next "fault"."""

@@ -218,8 +218,8 @@ def sequence_gaps(history: History) -> Iterator[str]:
 
 
 def stale_reads(history: History) -> Iterator[str]:
-    """E12: a reader by hand polls on for STALE_AFTER_S in a whole cluster and is not shown an acknowledged record. Not of
-    transactions: one may wait behind another that is open, whose client was killed."""
+    """E12: a reader by hand polls on for STALE_AFTER_S in a whole cluster and is not shown an acknowledged record that is there.
+    Not of transactions: one may wait behind another that is open, whose client was killed."""
     spans = history.healthy_spans()
     acknowledged: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for send in history.sends:
@@ -239,11 +239,12 @@ def stale_reads(history: History) -> Iterator[str]:
             for answered, offset in acknowledged.get(key, ()):
                 showing = bisect_left(reached, offset)
                 shown = calls[showing].ended if showing < len(calls) else calls[-1].ended
+                due = min(shown, history.gone_at(key, offset))
                 for since, until in spans:
-                    # whole calls that began after the acknowledgement, in a healthy span, and before it was shown
+                    # whole calls that began after the acknowledgement, in a healthy span, and before it was shown or gone
                     first = bisect_left(begins, max(since, answered))
-                    last = bisect_left(begins, min(until, shown)) - 1
-                    waited = min(calls[last].ended, until, shown) - calls[first].begun if first <= last else 0.0
+                    last = bisect_left(begins, min(until, due)) - 1
+                    waited = min(calls[last].ended, until, due) - calls[first].begun if first <= last else 0.0
                     if waited > STALE_AFTER_S:
                         yield f"{client} polled for {waited:.1f} s and was not shown {key} {offset}"
 

@@ -293,6 +293,13 @@ def test_records_before_the_logs_start_are_not_missed() -> None:
     assert judge(History([*reading(FINAL, P[2:]), deleted])) == []
 
 
+def test_a_record_that_retention_took_is_not_due() -> None:
+    """Of a log that is empty until the next record comes, seconds later, a reader that polls on is shown nothing."""
+    late = [*without(Poll, lambda e: e.how in (ASSIGNED, FINAL)), *(poll(6.0 + n) for n in range(14))]
+    assert {finding.rule for finding in errors(judge(History([*late, listed(19.0, 4, 4)])))} == {"E12"}
+    assert errors(judge(History([*late, listed(8.0, 4, 4)]))) == []
+
+
 def test_a_record_that_is_shown_while_the_cluster_is_broken_may_be_late() -> None:
     late = [*without(Poll, lambda e: e.how == ASSIGNED), *(poll(1.0 + n) for n in range(14)), poll(20.0, *P)]
     broken = [event for event in late if not isinstance(event, Phase)]
