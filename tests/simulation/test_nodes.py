@@ -259,6 +259,10 @@ def test_who_lost_a_disk_may_be_called_in_sync_until_all_its_directories_work() 
     run(620000178, Slant.ROT)  # the simulator took it for known too early
 
 
+def test_a_segment_begun_behind_a_damaged_end_may_go_with_it() -> None:
+    run(720000582, Slant.ROT)  # the simulator looked for what follows in the segment behind it
+
+
 def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
     run(222128925)  # the laws read the files that it had closed
 

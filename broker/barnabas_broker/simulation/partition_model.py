@@ -161,11 +161,13 @@ class FollowedLog:
     def catch_up(self) -> bool:
         """Read what is new; everything again if something was cut. Whether another segment was begun."""
         segment_base = self._segment_base
-        first = self.log.segments[0].base_offset
+        bases = [segment.base_offset for segment in self.log.segments]
         if (
             self.log.written_end_offset < self.end
             or self.log.log_start_offset > self.end
-            or first < self.start
+            or bases[0] < self.start
+            # begun empty behind a damaged end, and cut off with it
+            or segment_base not in bases
             or self._is_gone()
         ):
             self._read_all()
