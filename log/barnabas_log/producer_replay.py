@@ -44,6 +44,9 @@ def load_producers(
     state = load_newest_snapshot(disk, directory, at_or_before=newest)
     if state.has_transactions and state.end_offset > high_watermark:
         state = load_newest_snapshot(disk, directory, at_or_before=high_watermark)
+    if segments and segments[0].base_offset > state.end_offset:
+        # Damage hid what came between, and retention took it: of whoever wrote there, the snapshot would refuse what comes next.
+        state.clear(segments[0].base_offset)
     replay_producers(state, segments, end_offset=end_offset)
     return state
 

@@ -15,7 +15,7 @@ from barnabas_log.checkpoints import START_OVER_FILE, write_epochs, write_start_
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.producer_state import ProducerBatch, ProducerEntry, ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
@@ -459,6 +459,28 @@ def test_no_snapshot_is_made_of_producers_that_were_read_beside_damage(doubt: st
     assert made == ([end, rolled] if doubt in ("none", "sole copy") else [])
     again = open_log(disk, is_clean_shutdown=True)
     assert {entry.producer_id: entry.last.last_sequence for entry in again.producers} == {0: 27, 1: 25, 2: 25}
+
+
+def test_a_snapshot_from_before_what_retention_took_unread_refuses_no_producer() -> None:
+    """The segment behind it was damaged, and retention took that before a repair: what it hid of a producer was its last batch."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    flush(log)
+    log.close()
+    bases, end = log.base_offsets, log.log_end_offset
+    for offset in list_snapshots(disk, DIRECTORY):
+        disk.remove(f"{DIRECTORY}/{offset:020d}.snapshot")
+    known = ProducerState.of([ProducerEntry(each, 0) for each in (0, 1, 2, 7)], Offset(bases[1]))
+    for entry in known:
+        entry.batches.append(ProducerBatch(9, Offset(3), 0, NOW_MS))
+    disk.write_file_atomically(f"{DIRECTORY}/{bases[1]:020d}.snapshot", encode_snapshot(known))
+    for base in bases[:-1]:
+        disk.remove(path(base, ".log"))
+    again = open_log(disk, recovery_point=end, log_start_offset=bases[-1])
+    assert (again.log_start_offset, again.log_end_offset) == (bases[-1], end)
+    assert 7 not in {entry.producer_id for entry in again.producers}
+    assert {entry.last.last_sequence for entry in again.producers} == {27, 25}
+    append(again, make_batch(producer_id=7, producer_epoch=0, base_sequence=40), epoch=3)
 
 
 class FailingDisk(MemoryDisk):

@@ -255,6 +255,10 @@ def test_a_snapshot_from_beside_damage_refuses_no_producer_once_the_damage_is_go
     run(610000104, Slant.ROT)
 
 
+def test_a_damaged_segment_that_retention_took_refuses_no_producer() -> None:
+    run(740000610, Slant.ROT)
+
+
 def test_who_lost_a_disk_may_be_called_in_sync_until_all_its_directories_work() -> None:
     run(620000178, Slant.ROT)  # the simulator took it for known too early
 
