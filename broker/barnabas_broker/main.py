@@ -79,6 +79,8 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
+    finally:
+        gc.enable()
     if getattr(options, "output", "") == "json" or _asks_for_json(words):
         fields = {
             "code": int(refusal.code),

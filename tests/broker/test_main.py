@@ -3,7 +3,6 @@ what only another needs."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import socket
@@ -125,7 +124,6 @@ def test_a_start_that_cannot_format_writes_nothing(
 ) -> None:
     monkeypatch.setattr("barnabas_broker.main._refuse_taken_ports", lambda server: None)
     assert main(["-c", str(write_properties(tmp_path)), "--format-for", words]) == EXIT_USAGE
-    gc.enable()
     assert said in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
