@@ -259,6 +259,10 @@ def test_a_damaged_segment_that_retention_took_refuses_no_producer() -> None:
     run(740000610, Slant.ROT)
 
 
+def test_the_power_may_go_in_the_turn_in_which_the_last_disk_fails() -> None:
+    run(645041405, Slant.TRANSACTIONS)  # asyncio reported the error that nobody had looked at
+
+
 def test_who_lost_a_disk_may_be_called_in_sync_until_all_its_directories_work() -> None:
     run(620000178, Slant.ROT)  # the simulator took it for known too early
 

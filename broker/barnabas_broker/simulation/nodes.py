@@ -237,17 +237,22 @@ class SimulatedNode:
         self.disk = self.disk.after_crash(self._cluster.random, is_power_cut=is_power_cut)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or task is not self._running:
+        if task.cancelled():
+            return
+        error = task.exception()
+        is_its_disk = error is not None and all(isinstance(each, StorageFailed | OSError) for each in leaves(error))
+        if task is not self._running:
+            if error is not None and not is_its_disk:  # its disk may have failed in the turn in which the power went
+                self._cluster.network.failures.append(error)
             return
         self._running = None
-        error = task.exception()
         if error is None:
             # Whether the power stays on then is all one to what a clean stop has promised: that is nothing of a directory
             # that failed, of which the page cache may still hold what counts.
             is_owed = not (self.disk.broken and self._cluster.swarm.logs.is_page_cache)
             self._end_life(is_power_cut=is_owed and self._cluster.random.random() < 0.5)
             self._cluster.faults.after_stop(self)
-        elif self.disk.broken and all(isinstance(each, StorageFailed | OSError) for each in leaves(error)):
+        elif self.disk.broken and is_its_disk:
             self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)
             self._cluster.faults.after_stop(self)
         else:
