@@ -33,20 +33,23 @@ def load_producers(
     end_offset: Offset,
     high_watermark: Offset,
     doubted_from: Offset = NO_OFFSET,
+    known_from: Offset = NO_OFFSET,
 ) -> ProducerState:
     """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only.
 
     high_watermark: a snapshot does not have the transactions whose markers are not below it, and readers must know those: where
     there may be any, one from further down is used (Kafka takes the newest).
     doubted_from: snapshots after it may lack batches and are not used; NO_OFFSET trusts all.
+    known_from: where damage ends that nobody repairs, for the log starts behind it; NO_OFFSET without any.
     """
     newest = end_offset if doubted_from == NO_OFFSET else min(doubted_from, end_offset)
     state = load_newest_snapshot(disk, directory, at_or_before=newest)
     if state.has_transactions and state.end_offset > high_watermark:
         state = load_newest_snapshot(disk, directory, at_or_before=high_watermark)
-    if segments and segments[0].base_offset > state.end_offset:
-        # Damage hid what came between, and retention took it: of whoever wrote there, the snapshot would refuse what comes next.
-        state.clear(segments[0].base_offset)
+    known_from = max(known_from, segments[0].base_offset if segments else NO_OFFSET)
+    if known_from > state.end_offset:
+        # Damage hides what came between, or retention took it: of whoever wrote there, the snapshot would refuse what comes next.
+        state.clear(known_from)
     replay_producers(state, segments, end_offset=end_offset)
     return state
 

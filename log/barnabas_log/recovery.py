@@ -153,7 +153,12 @@ def recover_log(
     epochs.truncate_from_start(start_offset)
     _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
     producers = load_producers(
-        disk, directory, segments, end_offset=end_offset, high_watermark=min(high_watermark, end_offset)
+        disk,
+        directory,
+        segments,
+        end_offset=end_offset,
+        high_watermark=min(high_watermark, end_offset),
+        known_from=max((each.end_offset for each in damage if each.end_offset <= start_offset), default=NO_OFFSET),
     )
     producers.date_by_records()
     bases = [segment.base_offset for segment in segments]

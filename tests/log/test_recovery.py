@@ -483,6 +483,20 @@ def test_a_snapshot_from_before_what_retention_took_unread_refuses_no_producer()
     append(again, make_batch(producer_id=7, producer_epoch=0, base_sequence=40), epoch=3)
 
 
+def test_damage_below_the_log_start_refuses_no_producer() -> None:
+    """Nobody repairs it, so what it hides of a producer stays hidden."""
+    disk = MemoryDisk()
+    log = filled(disk, batches=6)
+    flush(log)
+    end, hidden = log.log_end_offset, batch_offsets(content(log))[-2][0]
+    file = disk.names[path(0, ".log")]
+    file.content[log.segments[0].find(Offset(hidden)).position + 70] ^= 1
+    again = open_log(disk, recovery_point=end, log_start_offset=end)
+    assert again.log_end_offset == end and not again.damage
+    assert {entry.producer_id: entry.last.last_sequence for entry in again.producers} == {2: 3}
+    append(again, make_batch(producer_id=1, producer_epoch=0, base_sequence=4), epoch=3)
+
+
 class FailingDisk(MemoryDisk):
     """A memory disk of which nothing works any more after so many changes of names."""
 

@@ -259,6 +259,10 @@ def test_a_damaged_segment_that_retention_took_refuses_no_producer() -> None:
     run(740000610, Slant.ROT)
 
 
+def test_damage_below_the_log_start_refuses_no_producer() -> None:
+    run(820000053, Slant.ROT)
+
+
 def test_the_power_may_go_in_the_turn_in_which_the_last_disk_fails() -> None:
     run(645041405, Slant.TRANSACTIONS)  # asyncio reported the error that nobody had looked at
 
