@@ -409,9 +409,9 @@ class History:
         answers = [(event.ended, event.key, event.start) for event in self.listed]
         answers += [(event.ended, event.key, event.log_start) for event in self.deletions]
         for ended, key, start in sorted(answers):
-            if start > (shown[key][-1][0] if shown[key] else 0):
+            if start > (shown[key][-1][0] if key in shown else 0):
                 shown[key].append((start, ended))
-        return {key: answers for key, answers in shown.items() if answers}
+        return shown
 
     def healthy_spans(self) -> list[tuple[float, float]]:
         """When the cluster was whole: from each "healthy" to the next "fault"."""
