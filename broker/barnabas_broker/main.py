@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
             return 0
         refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
     finally:
-        gc.enable()
+        gc.enable()  # `_run` turned it off; who called this function goes on
     if getattr(options, "output", "") == "json" or _asks_for_json(words):
         fields = {
             "code": int(refusal.code),

@@ -28,8 +28,8 @@ LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
-# A version that does not know the record sweeps it away by its suffix, as any has from the first. It would outlive that version's
-# run else, and the next one that knows it would start over a log that holds what was acknowledged since.
+# The suffix makes an older version remove the record as it opens the log. Otherwise the record would stay while that version appends,
+# and the next upgrade would start the log over and lose what was acknowledged in between.
 START_OVER_FILE: Final = "start-over-checkpoint.deleted"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"

@@ -40,7 +40,7 @@ def load_producers(
     high_watermark: a snapshot does not have the transactions whose markers are not below it, and readers must know those: where
     there may be any, one from further down is used (Kafka takes the newest).
     doubted_from: snapshots after it may lack batches and are not used; NO_OFFSET trusts all.
-    known_from: where damage ends that nobody repairs, for the log starts behind it; NO_OFFSET without any.
+    known_from: end of the damage below the log start, which is never repaired; NO_OFFSET without any.
     """
     newest = end_offset if doubted_from == NO_OFFSET else min(doubted_from, end_offset)
     state = load_newest_snapshot(disk, directory, at_or_before=newest)
@@ -48,7 +48,8 @@ def load_producers(
         state = load_newest_snapshot(disk, directory, at_or_before=high_watermark)
     known_from = max(known_from, segments[0].base_offset if segments else NO_OFFSET)
     if known_from > state.end_offset:
-        # Damage hides what came between, or retention took it: of whoever wrote there, the snapshot would refuse what comes next.
+        # What came between is damaged or deleted. A producer that wrote there would be known by an older batch, and its next one
+        # refused as out of order.
         state.clear(known_from)
     replay_producers(state, segments, end_offset=end_offset)
     return state

@@ -166,8 +166,7 @@ class FollowedLog:
             self.log.written_end_offset < self.end
             or self.log.log_start_offset > self.end
             or bases[0] < self.start
-            # begun empty behind a damaged end, and cut off with it
-            or segment_base not in bases
+            or segment_base not in bases  # it was empty, behind a damaged end, and was cut off with it
             or self._is_gone()
         ):
             self._read_all()
