@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
@@ -151,7 +152,7 @@ class Writer:
                     await asyncio.wait(set(self._waiting))
                 ticking.cancel()
         except ExceptionGroup as failures:
-            raise _first(failures) from None
+            raise first_error(failures) from None
         self.measured.span_s = loop.time() - begin_s
         return self.measured
 
@@ -252,7 +253,7 @@ class Reader:
                     await asyncio.wait(workers)
                 ticking.cancel()
         except ExceptionGroup as failures:
-            raise _first(failures) from None
+            raise first_error(failures) from None
         self.measured.span_s = loop.time() - begin_s
         return self.measured
 
@@ -280,10 +281,3 @@ async def _tick(measured: Measured, begin_s: float, progress: Progress) -> None:
         await asyncio.sleep(1.0)
         measured.span_s = loop.time() - begin_s
         progress(measured)
-
-
-def _first(failures: BaseExceptionGroup) -> BaseException:
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

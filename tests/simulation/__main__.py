@@ -15,9 +15,10 @@ import sys
 import time
 
 from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.fault_list import FaultList, Without, root_of
+from barnabas_broker.simulation.fault_list import FaultList, Without
 from barnabas_broker.simulation.run import Figures
 from barnabas_broker.simulation.swarm import Slant
+from barnabas_wire.error_groups import first_error
 from tests.simulation import controllers, raft
 from tests.simulation.node_seeds import shrink_seed, slanted
 from tests.simulation.watchdog import watched
@@ -93,7 +94,7 @@ def run_nodes(
             with watched(number):
                 figures = cluster.run()
         except Exception as error:
-            broken = root_of(error)
+            broken = first_error(error)
             print(f"FOUND seed {number} at {cluster.loop.time():.3f} s: {type(broken).__name__}: {broken}")
             command = f"python -m tests.simulation --only nodes --seed {number} --steps {steps}"
             command += slanted(slant)

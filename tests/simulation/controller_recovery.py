@@ -45,7 +45,6 @@ from barnabas_broker.offline.quorum_recovery import (
     rank,
     rejoin,
 )
-from barnabas_broker.simulation.fault_list import root_of
 from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_broker.simulation.network import Cut, Network, SimulatedTransport
 from barnabas_broker.simulation.partition_model import LawBroken
@@ -54,6 +53,7 @@ from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
 
 if TYPE_CHECKING:
@@ -481,7 +481,7 @@ class QuorumRecovery:
         # who had applied what is lost stops once, and begins with an empty log
         own = node.quorum.describe_own()
         is_behind = own.high_watermark > self.retained and own.last_epoch < self.first_epoch
-        if node.has_gone_over and is_behind and isinstance(root_of(error), AssertionError):
+        if node.has_gone_over and is_behind and isinstance(first_error(error), AssertionError):
             self._run.note("stops for what is lost", node.id, node.life)
             self._run.stop(node)
             return True

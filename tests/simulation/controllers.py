@@ -31,13 +31,14 @@ from random import Random
 import pytest
 
 from barnabas_broker.simulation.disk import DiskFaults
-from barnabas_broker.simulation.fault_list import FaultList, Without, root_of
+from barnabas_broker.simulation.fault_list import FaultList, Without
 from barnabas_broker.simulation.loop import VirtualLoop
 from barnabas_broker.simulation.network import LinkFaults, Network
 from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.driver import metadata_batches
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.controller_laws import ControllerLaws
@@ -477,7 +478,7 @@ def main(arguments: list[str] | None = None) -> int:
             with watched(seed, running=options.running):
                 figures = quorum.run()
         except Exception as error:
-            broken = root_of(error)
+            broken = first_error(error)
             print(f"FOUND seed {seed} at {quorum.loop.time():.3f} s: {type(broken).__name__}: {broken}")
             print(f"cpu {time.process_time() - started:.2f} s, seeds tried {seed - options.seed + 1}")
             command = f"python -m tests.simulation.controllers --seed {seed} --steps {options.steps}"

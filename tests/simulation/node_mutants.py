@@ -51,7 +51,6 @@ from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.disk import SimulatedFile
-from barnabas_broker.simulation.nodes import leaves
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log import (
     batch_run,
@@ -101,6 +100,7 @@ from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
+from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.mutants import OTHER_SEEDS, clean_limit_s
 from tests.simulation.node_seeds import slanted

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas_broker.simulation.fault_list import Fault, FaultList, Without, root_of
+from barnabas_broker.simulation.fault_list import Fault, FaultList, Without
+from barnabas_wire.error_groups import first_error
 
 
 class Shrunken(NamedTuple):
@@ -34,7 +35,7 @@ class Broken(NamedTuple):
 
 def law_of(error: BaseException) -> str:
     """The law that an error names: `R5` of `LawBroken: R5: replica 3 …`; otherwise the kind of error."""
-    error = root_of(error)
+    error = first_error(error)
     found = re.match(r"[A-Z]+\d*\b|[^:]{1,60}", str(error))
     name = type(error).__name__
     return f"{name}: {found[0]}" if name == "LawBroken" and found else name

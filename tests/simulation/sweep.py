@@ -28,7 +28,8 @@ from random import SystemRandom
 from typing import Any, NamedTuple
 
 from barnabas_broker.simulation import cluster
-from barnabas_broker.simulation.fault_list import FaultList, root_of
+from barnabas_broker.simulation.fault_list import FaultList
+from barnabas_wire.error_groups import first_error
 from tests.simulation import controllers, node_seeds, raft
 from tests.simulation.raft_simulator import HASH_MASK, Simulation
 from tests.simulation.shrinking import law_of
@@ -138,7 +139,7 @@ def run_task(name: str, first: int, count: int) -> Outcome:
                 ran = RUNS[name](seed, kind.steps)
         except Exception as error:
             outcome.failures.append(
-                f"{name} seed {seed}: {law_of(error)}: {root_of(error)}\n  again: {command_of(name, seed)} --trace"
+                f"{name} seed {seed}: {law_of(error)}: {first_error(error)}\n  again: {command_of(name, seed)} --trace"
             )
             outcome.first_failed = seed if outcome.first_failed is None else outcome.first_failed
             continue

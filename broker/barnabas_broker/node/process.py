@@ -22,6 +22,7 @@ from barnabas_broker.node.node import Node
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.storage import StorageError
 from barnabas_log.disk import RealDisk
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ async def _run(
     except ExceptionGroup as failures:
         refusal = failures.subgroup(_is_refusal)
         if refusal is not None:
-            raise _first(refusal) from None  # said in one line, as at the start
+            raise first_error(refusal) from None  # said in one line, as at the start
         logger.exception("node %d stops because of an error", config.server.node_id)
         return EXIT_FAILED
     except Exception:
@@ -112,11 +113,3 @@ the properties do not fit."""
 def _is_refusal(failure: BaseException) -> bool:
     """Whether an operator must act, and a traceback would only hide what to do."""
     return isinstance(failure, StorageError) or (isinstance(failure, KafkaError) and failure.code in _REFUSED_FOR_GOOD)
-
-
-def _first(failures: BaseExceptionGroup) -> BaseException:
-    """The first error in a group of groups."""
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -93,10 +93,3 @@ class FaultList:
     def struck(self) -> list[Fault]:
         """Those that were not left out."""
         return [fault for fault in self.kept if not fault.is_left_out]
-
-
-def root_of(error: BaseException) -> BaseException:
-    """What broke first, without the task groups that it went through."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -14,7 +14,7 @@ What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -65,6 +65,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
+from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
@@ -536,12 +537,3 @@ class SimulatedNode:
 
 async def _raise_from(failure: asyncio.Future[None]) -> None:
     await failure
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group contains at any depth; the error itself when it is no group."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from leaves(each)
-    else:
-        yield error

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from barnabas_broker.simulation.cluster import Cluster
 from barnabas_broker.simulation.disk import DiskFaults
-from barnabas_broker.simulation.fault_list import root_of
 from barnabas_broker.simulation.invariants import MIN_INSYNC_REPLICAS
 from barnabas_broker.simulation.network import LinkFaults
 from barnabas_broker.simulation.partition_model import LawBroken
@@ -22,6 +21,7 @@ from barnabas_broker.simulation.script import Script, format_directory
 from barnabas_broker.simulation.swarm import FOREVER_S, NEVER, WHOLE_LOG_BYTES, LogShape, Swarm
 from barnabas_broker.simulation.watch import Watch
 from barnabas_replication.config import ReplicationConfig
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.run_journal import Journal
 
@@ -124,7 +124,7 @@ class ScriptedRun(Cluster):
         try:
             self.run()
         except Exception as error:
-            broken = root_of(error)
+            broken = first_error(error)
             is_kept, verdict = False, f"{type(broken).__name__}: {broken}"[:2000]
             if not isinstance(broken, LawBroken | TimeoutError):
                 raise
