@@ -241,23 +241,20 @@ class SimulatedNode:
         if task.cancelled():
             return
         error = task.exception()
-        is_its_disk = error is not None and all(isinstance(each, StorageFailed | OSError) for each in leaves(error))
-        if task is not self._running:
-            if error is not None and not is_its_disk:  # its disk may have failed in the turn in which the power went
-                self._cluster.network.failures.append(error)
-            return
-        self._running = None
-        if error is None:
-            # Whether the power stays on then is all one to what a clean stop has promised: that is nothing of a directory
-            # that failed, of which the page cache may still hold what counts.
-            is_owed = not (self.disk.broken and self._cluster.swarm.logs.is_page_cache)
-            self._end_life(is_power_cut=is_owed and self._cluster.random.random() < 0.5)
-            self._cluster.faults.after_stop(self)
-        elif self.disk.broken and is_its_disk:
-            self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)
-            self._cluster.faults.after_stop(self)
-        else:
+        is_current = task is self._running  # otherwise the power went in the turn in which the task ended
+        if is_current:
+            self._running = None
+        if error is not None and not (_is_of_disk(error) and (self.disk.broken or not is_current)):
             self._cluster.network.failures.append(error)
+        elif is_current:
+            is_page_cache = self._cluster.swarm.logs.is_page_cache
+            is_power_cut = not is_page_cache
+            if error is None:
+                # A clean stop has flushed everything, so the power may go after it. A failed directory could not flush, and in
+                # page-cache mode its cache may hold what was acknowledged.
+                is_power_cut = not (self.disk.broken and is_page_cache) and self._cluster.random.random() < 0.5
+            self._end_life(is_power_cut=is_power_cut)
+            self._cluster.faults.after_stop(self)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -533,6 +530,10 @@ class SimulatedNode:
         while True:
             await logs.apply_retention()
             await asyncio.sleep(checkpoint_s)
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    return all(isinstance(each, StorageFailed | OSError) for each in leaves(error))
 
 
 async def _raise_from(failure: asyncio.Future[None]) -> None:
