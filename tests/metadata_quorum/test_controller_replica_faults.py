@@ -191,6 +191,19 @@ def test_a_replica_that_is_dropped_or_recreated_is_no_longer_faulty() -> None:
     assert cluster.partition("t").faults == (), "another disk, and nothing on it"
 
 
+@BOTH
+def test_a_broker_does_not_wait_for_its_faulty_replica_to_lead_others(fault: ReplicaFault) -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2], [1, 2])
+    cluster.fence(1)
+    cluster.heartbeat(1)
+    set_isr(cluster, "t", 2, 1)
+    assert cluster.controller.balance_leaders(now_ms=30_000).records == [], "t-1 still catches up"
+    assert report(cluster, 1, fault, index=1) is None
+    assert cluster.commit(cluster.controller.balance_leaders(now_ms=30_000)) == 1
+    assert [cluster.partition("t", index).leader for index in range(2)] == [1, 2]
+
+
 def test_reports_that_cannot_be_are_refused() -> None:
     cluster = three()
     cluster.start_brokers(4)
