@@ -695,6 +695,27 @@ async def test_one_connection_too_many_is_closed() -> None:
         await fourth.call(ApiVersionsRequest(), 3)
 
 
+async def test_a_request_that_comes_while_the_server_stops_ends_in_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It waits for an answer, and the task group takes no task any more."""
+    async with running_server(make_services(producer_ids=CountingProducerIds())) as server:
+        client = await RawClient.connect(server)
+        await client.call(ApiVersionsRequest(), 3)
+
+        async def ask_at_the_end() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                with contextlib.suppress(ConnectionError):  # closed already, as it should be
+                    await client.send(client.frame(InitProducerIdRequest(transactional_id=None), 4)[1])
+                assert await asyncio.wait_for(client.is_closed_by_server(), 10)
+
+        server.spawn(ask_at_the_end())
+        await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("version", [11, 17])
 async def test_when_clients_have_all_connections_a_follower_still_gets_one(
     version: int, monkeypatch: pytest.MonkeyPatch
