@@ -238,14 +238,14 @@ def test_a_cluster_that_cannot_start_is_an_error_whose_hint_names_what_the_node_
 
 def test_a_context_that_a_later_dev_took_with_it_is_written_again(tmp_path: Path, context_file: Path) -> None:
     later = [sys.executable, "-c", RUN_WITH_FAKE_SERVER, "dev", "-n", "1", "--ephemeral"]
-    later += ["--port", str(find_base_port()), "--exec", f"cp {context_file} {tmp_path}/later"]
+    later += ["--port", str(find_base_port(20_000, 25_000)), "--exec", f"cp {context_file} {tmp_path}/later"]
     seen = f"for _ in $(seq 100); do cp {context_file} {tmp_path}/after 2>&- && exit 0; sleep 0.05; done; exit 1"
     dev(
         "-n",
         "1",
         "--ephemeral",
         "--port",
-        str(port := find_base_port()),
+        str(port := find_base_port(25_000)),
         "--exec",
         f"{shlex.join(later)} && {{ {seen}; }}",
     )

@@ -99,6 +99,7 @@ async def test_a_replica_out_of_sync_waits_for_its_throttle_and_nobody_waits_for
         throttle.set_topic("t", ThrottledReplicas(is_every=True))
         throttle.set_rate(1_000_000, manager.now_ms())
         throttle.take(10**12, manager.now_ms())
+        await asyncio.sleep(0.05)  # a fetch that was made before the throttle fails first
         fetches = len(cluster.fetches)
         cluster.cut_links.clear()
         assert (await cluster[1].produce("t", batch(5))).error is None, "2 is in sync and is not throttled"
