@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 
@@ -27,6 +29,11 @@ class InvalidBatch(KafkaError):
     """A whole, checksummed batch that says something no producer may say."""
 
     code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, message: str, *, records: Sequence[int] = ()) -> None:
+        """records: the indexes of the refused records in the batch, in order, where not all are to blame alike."""
+        super().__init__(message)
+        self.records = records
 
 
 class NotOneBatch(KafkaError):

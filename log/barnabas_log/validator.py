@@ -13,7 +13,7 @@ compaction and keeps its last offset.
 
 from __future__ import annotations
 
-from barnabas_log.cleaner.key_scan import count_keyless
+from barnabas_log.cleaner.key_scan import find_keyless
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import (
     BatchTooLarge,
@@ -137,10 +137,11 @@ def refuse_keyless(batch: Buffer, header: HeaderFields) -> None:
     """Raise InvalidBatch for a record without a key, which a compacted topic could never let go of; CorruptBatch, or
     CorruptCompressedData, where the records cannot be read."""
     named = new_tuple(BatchHeader, header)
-    keyless = count_keyless(records_section(batch, named), count=named.record_count, base_offset=named.base_offset)
+    keyless = find_keyless(records_section(batch, named), count=named.record_count, base_offset=named.base_offset)
     if keyless:
         raise InvalidBatch(
-            f"{keyless} of {named.record_count} records have no key, and the topic is compacted: give every record a key"
+            f"{len(keyless)} of {named.record_count} records have no key, and the topic is compacted: give every record a key",
+            records=keyless,
         )
 
 

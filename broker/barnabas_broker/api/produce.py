@@ -15,6 +15,7 @@ v12 adds it, an older client has added it before. What is outside transactions p
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
@@ -22,6 +23,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.security.access import Access
+from barnabas_log.errors import InvalidBatch
 from barnabas_quorum.image.rights import TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -49,6 +51,8 @@ ABORTABLE_FROM = 11
 ZSTD_FROM = 7
 TRANSACTIONAL_BIT = 0x10
 """In the same byte."""
+RECORD_ERRORS_MAX = 1000
+"""Most records of a batch that its refusal names."""
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 
@@ -129,9 +133,10 @@ class _Answer:
                 continue
             failed.append(outcome)
             message = error.message or None
+            refused = _record_errors(error) if isinstance(error, InvalidBatch) else ()
             partitions.append(
                 ProducedPartition(
-                    topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader
+                    topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader, refused
                 )
             )
         endpoints: list[LeaderEndpoint] = []
@@ -146,6 +151,12 @@ class _Answer:
             return
         frame = encode_produce_response_frame(slot.correlation_id, self.version, partitions, node_endpoints=endpoints)
         slot.fill((frame,), len(frame))
+
+
+def _record_errors(error: InvalidBatch) -> Sequence[tuple[int, str]]:
+    """Which records made their batch be refused (KIP-467): a client sends the others again. None where there are too many to
+    name: a list that is cut would acquit the rest."""
+    return [(index, error.message) for index in error.records] if len(error.records) <= RECORD_ERRORS_MAX else ()
 
 
 class _MergedAnswer(_Answer):

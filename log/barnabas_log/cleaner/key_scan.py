@@ -67,11 +67,13 @@ def note_keys(records: bytes, *, count: int, base_offset: int, offsets: MutableM
         raise CorruptBatch(f"{stop - at} bytes are left after the last record of the batch at {base_offset}")
 
 
-def count_keyless(records: bytes, *, count: int, base_offset: int) -> int:
-    """How many records have no key. Raises CorruptBatch for all that the other two would refuse: what is let in can be cleaned."""
-    at, stop, keyless = 0, len(records), 0
+def find_keyless(records: bytes, *, count: int, base_offset: int) -> list[int]:
+    """Which records have no key, by their index in the batch. Raises CorruptBatch for all that the other two would refuse: what is
+    let in can be cleaned."""
+    at, stop = 0, len(records)
+    keyless: list[int] = []
     try:
-        for _ in range(count):
+        for index in range(count):
             size = records[at]
             at += 1
             if size >= 0x80:
@@ -95,7 +97,7 @@ def count_keyless(records: bytes, *, count: int, base_offset: int) -> int:
             if size >= 0x80:
                 size, at = _long_varint(records, at)
             if size & 1:
-                keyless += 1
+                keyless.append(index)
             elif at + (size >> 1) >= end:
                 raise CorruptBatch(f"a key passes its record's end in the batch at offset {base_offset}")
             at = end

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
+from barnabas_log.errors import InvalidBatch
 from barnabas_replication.peer import KafkaPeer
 from barnabas_replication.requests import (
     AppendEntry,
@@ -74,6 +75,33 @@ async def test_every_partition_is_answered_in_every_version(version: int) -> Non
         found = [(part.index, part.error_code, part.base_offset) for part in reported.partition_responses]
         assert found == [(0, 0, 0), (1, 0, 1), (2, 0, 2)]
         assert replicas.appended == [(TOPIC, index, b"records") for index in range(3)]
+
+
+class Refusing(RememberingReplicas):
+    """Refuses every batch for some of its records."""
+
+    def __init__(self, records: Sequence[int]) -> None:
+        super().__init__()
+        self.records = records
+
+    def append_records(self, entries: Sequence[AppendEntry], **rest: Any) -> None:
+        error = InvalidBatch("no key", records=self.records)
+        rest["respond"]([AppendOutcome(topic, number, error) for topic, number, _ in entries])
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
+async def test_a_refused_batch_names_the_records_it_was_refused_for_or_none_of_very_many(version: int) -> None:
+    for records, named in (([1, 4], [1, 4]), (range(1001), [])):
+        async with running_server(make_services(replica_manager=Refusing(records))) as server:
+            client = await RawClient.connect(server)
+            answer = await client.call(ProduceRequest(acks=-1, topic_data=[topic(0)]), version)
+            (refused,) = answer.responses[0].partition_responses
+            assert refused.error_code == ErrorCode.INVALID_RECORD
+            if version >= 8:
+                assert refused.error_message == "no key"
+                assert [(each.batch_index, each.batch_index_error_message) for each in refused.record_errors] == [
+                    (index, "no key") for index in named
+                ]
 
 
 async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:

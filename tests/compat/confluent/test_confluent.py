@@ -12,11 +12,12 @@ from confluent_kafka import (
     OFFSET_END,
     Consumer,
     ConsumerGroupState,
+    KafkaError,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.compat.samples import COMPRESSIONS, DEADLINE_S, FIRST_TIMESTAMP_MS, Sample, samples, until
 
@@ -211,6 +212,29 @@ def test_offsets_are_found_by_time(bootstrap: str, make_topic: Callable[..., str
     assert offset_at(sent[-1].timestamp_ms + 1) == OFFSET_END
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S) == (0, len(sent))
     consumer.close()
+
+
+def test_a_compacted_topic_names_the_records_without_a_key_and_only_these(
+    bootstrap: str, make_topic: Callable[..., str]
+) -> None:
+    """KIP-467: librdkafka then reports the others of their batch as bystanders, which may be sent again."""
+    topic = make_topic()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    policy = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    (altered,) = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])]
+    ).values()
+    altered.result(DEADLINE_S)
+    outcomes: dict[bytes, KafkaError | None] = {}
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 500})
+    for key, value in ((b"k", b"0"), (None, b"1"), (b"k", b"2"), (None, b"3")):
+        producer.produce(
+            topic, value, key, on_delivery=lambda error, message: outcomes.update({message.value(): error})
+        )
+    assert producer.flush(DEADLINE_S) == 0
+    codes = {value: error and error.code() for value, error in outcomes.items()}
+    keyless, bystander = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
+    assert codes == {b"0": bystander, b"1": keyless, b"2": bystander, b"3": keyless}
 
 
 def test_a_topic_is_created_listed_and_deleted(bootstrap: str) -> None:

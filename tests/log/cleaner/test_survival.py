@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_log.aborted_transactions import AbortedTransaction
-from barnabas_log.cleaner.key_scan import count_keyless, keep_last, key_slot, move_times, note_keys
+from barnabas_log.cleaner.key_scan import find_keyless, keep_last, key_slot, move_times, note_keys
 from barnabas_log.cleaner.survival import BYTES_PER_KEY
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
@@ -273,7 +273,7 @@ def test_damaged_records_are_corrupt_and_are_not_let_in(content: Any, draw: st.D
     count = len(content[0][0])
     is_let_in = True
     try:
-        count_keyless(bytes(records), count=count, base_offset=0)
+        find_keyless(bytes(records), count=count, base_offset=0)
     except CorruptBatch:
         is_let_in = False
     for call in (
