@@ -38,7 +38,7 @@ def racked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 class Racked:
-    """A topic, and who sends it what its consumer reads while it does."""
+    """A topic of one partition, a follower in whose rack the consumer is, and what was sent and received."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self.cluster = cluster
@@ -56,7 +56,7 @@ class Racked:
         self._end_s = time.monotonic() + DEADLINE_S
 
     def goes_on(self) -> bool:
-        """Sends one more; false when what was sent last came from the follower, or the time is over."""
+        """Send one more record; returns false once the consumer has received all of them, or the time is over."""
         if time.monotonic() > self._end_s:
             return False
         if len(self.sent) < 100:
@@ -67,7 +67,7 @@ class Racked:
         return len(self.received) < len(self.sent)
 
     def bytes_read(self, node_id: int) -> float:
-        """What the broker counted of this topic."""
+        """Bytes of this topic that clients read from the broker, by its own metrics."""
         _, page = self.cluster.http_get(node_id, "/metrics")
         return sum(
             sample.value
@@ -78,7 +78,7 @@ class Racked:
         )
 
     def check(self) -> None:
-        """Everything came, in order, and after the first answers none of it from the leader."""
+        """All records came in order, most bytes from the follower: the leader may serve the first fetches."""
         assert self.received == self.sent
         leader, follower = self.bytes_read(self.leader), self.bytes_read(self.follower)
         assert leader < follower / 4, (
