@@ -31,7 +31,8 @@ class InvalidBatch(KafkaError):
     code = ErrorCode.INVALID_RECORD
 
     def __init__(self, message: str, *, records: Sequence[int] = ()) -> None:
-        """records: the indexes of the refused records in the batch, in order, where not all are to blame alike."""
+        """records: the indexes of the invalid records in the batch, ascending; none where the error concerns the whole batch, or too
+        many records to name (KIP-467)."""
         super().__init__(message)
         self.records = records
 

@@ -13,7 +13,7 @@ compaction and keeps its last offset.
 
 from __future__ import annotations
 
-from barnabas_log.cleaner.key_scan import find_keyless
+from barnabas_log.cleaner.key_scan import KEYLESS_MAX, find_keyless
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import (
     BatchTooLarge,
@@ -139,9 +139,11 @@ def refuse_keyless(batch: Buffer, header: HeaderFields) -> None:
     named = new_tuple(BatchHeader, header)
     keyless = find_keyless(records_section(batch, named), count=named.record_count, base_offset=named.base_offset)
     if keyless:
+        is_named = len(keyless) <= KEYLESS_MAX  # a client takes the records that a list leaves out for valid ones
         raise InvalidBatch(
-            f"{len(keyless)} of {named.record_count} records have no key, and the topic is compacted: give every record a key",
-            records=keyless,
+            f"{len(keyless) if is_named else f'over {KEYLESS_MAX}'} of {named.record_count} records have no key, "
+            "and the topic is compacted: give every record a key",
+            records=keyless if is_named else (),
         )
 
 

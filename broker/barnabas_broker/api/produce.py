@@ -15,7 +15,6 @@ v12 adds it, an older client has added it before. What is outside transactions p
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
@@ -51,8 +50,6 @@ ABORTABLE_FROM = 11
 ZSTD_FROM = 7
 TRANSACTIONAL_BIT = 0x10
 """In the same byte."""
-RECORD_ERRORS_MAX = 1000
-"""Most records of a batch that its refusal names."""
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 
@@ -133,10 +130,10 @@ class _Answer:
                 continue
             failed.append(outcome)
             message = error.message or None
-            refused = _record_errors(error) if isinstance(error, InvalidBatch) else ()
+            invalid = [(record, message) for record in error.records] if isinstance(error, InvalidBatch) else ()
             partitions.append(
                 ProducedPartition(
-                    topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader, refused
+                    topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader, invalid
                 )
             )
         endpoints: list[LeaderEndpoint] = []
@@ -151,12 +148,6 @@ class _Answer:
             return
         frame = encode_produce_response_frame(slot.correlation_id, self.version, partitions, node_endpoints=endpoints)
         slot.fill((frame,), len(frame))
-
-
-def _record_errors(error: InvalidBatch) -> Sequence[tuple[int, str]]:
-    """Which records made their batch be refused (KIP-467): a client sends the others again. None where there are too many to
-    name: a list that is cut would acquit the rest."""
-    return [(index, error.message) for index in error.records] if len(error.records) <= RECORD_ERRORS_MAX else ()
 
 
 class _MergedAnswer(_Answer):

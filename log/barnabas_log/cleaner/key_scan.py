@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 from barnabas_wire.records.batch import CorruptBatch
 
 DIGEST_BYTES: Final = 16
+KEYLESS_MAX: Final = 1000
+"""Most records without a key that a refusal names."""
 _DELTA_MAX: Final = 0xFFFFFFFF
 """Of an offset from its batch's base, zigzagged."""
 _UINT64_MAX: Final = 0xFFFFFFFFFFFFFFFF
@@ -68,8 +70,8 @@ def note_keys(records: bytes, *, count: int, base_offset: int, offsets: MutableM
 
 
 def find_keyless(records: bytes, *, count: int, base_offset: int) -> list[int]:
-    """Which records have no key, by their index in the batch. Raises CorruptBatch for all that the other two would refuse: what is
-    let in can be cleaned."""
+    """Return the indexes of the records without a key, ascending, and at most one more than KEYLESS_MAX. Raises CorruptBatch for
+    whatever the other two refuse, where it returns none: what is let in can be cleaned."""
     at, stop = 0, len(records)
     keyless: list[int] = []
     try:
@@ -98,6 +100,8 @@ def find_keyless(records: bytes, *, count: int, base_offset: int) -> list[int]:
                 size, at = _long_varint(records, at)
             if size & 1:
                 keyless.append(index)
+                if len(keyless) > KEYLESS_MAX:
+                    return keyless  # a few bytes of a compressed batch can be millions of them
             elif at + (size >> 1) >= end:
                 raise CorruptBatch(f"a key passes its record's end in the batch at offset {base_offset}")
             at = end
