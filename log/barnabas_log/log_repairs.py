@@ -90,6 +90,12 @@ class LogRepairs:
         directory.scrub.stats.ranges_repaired += is_sound
         return is_sound
 
+    def count_fetched_anew(self, log: UnifiedLog, ranges: int) -> None:
+        """So many damaged ranges were cut off the log, and it has followed its leader past them: they are repaired, too."""
+        directory = self._homes.directories.get(log)
+        if directory is not None:
+            directory.scrub.stats.ranges_repaired += ranges
+
     async def reload_producers(self, log: UnifiedLog) -> bool:
         """Read the log's producer state anew where damage made it doubtful, once nothing of the log is damaged any more.
 

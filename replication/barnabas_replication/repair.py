@@ -162,6 +162,8 @@ class Cut(NamedTuple):
     """Before it."""
     leader_epoch: Epoch
     at_s: float
+    ranges: int
+    """Damaged ones that went with it, and with the cuts before it."""
 
 
 class _Patient:
@@ -242,6 +244,8 @@ class Repairs:
             if log.damage or self._host.partition(name) is not partition:
                 return  # looked at anew
             del self._patients[name]
+            if patient.cut is not None:
+                self._logs.repairs.count_fetched_anew(log, patient.cut.ranges)
             self._host.set_fault(name, None)
         elif step is RepairStep.PROVE:
             if not patient.is_proving:
@@ -254,7 +258,8 @@ class Repairs:
         elif step is RepairStep.WAIT:
             self._tell_why_it_waits(name, partition, patient, damages)
         elif step is RepairStep.CUT:
-            cut = Cut(log.log_end_offset, partition.leader_epoch, asyncio.get_running_loop().time())
+            ranges = len(damages) + (patient.cut.ranges if patient.cut else 0)
+            cut = Cut(log.log_end_offset, partition.leader_epoch, asyncio.get_running_loop().time(), ranges)
             try:
                 follower_log.cut_before_damage(partition, damages[0].first_offset)
             except (StorageFailed, OutOfDescriptors):

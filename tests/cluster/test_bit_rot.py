@@ -45,7 +45,11 @@ def in_sync(cluster: LocalCluster) -> set[int]:
         return set(admin.describe_topics(["t"])[0].partitions[0].isr)
 
 
-def test_a_flipped_bit_is_found_and_repaired_though_the_broker_stopped_cleanly(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("is_high_watermark_known", [True, False])
+def test_a_flipped_bit_is_found_and_repaired_though_the_broker_stopped_cleanly(
+    cluster: LocalCluster, is_high_watermark_known: bool
+) -> None:
+    """Where the high watermark is not known, or is one of before the last writes, the log is cut and fetched anew."""
     with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
         admin.create_topics(["t"], partitions=1, replication_factor=3, configs={"segment.bytes": str(1 << 20)})
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "batch.size": 16_000})
@@ -64,6 +68,9 @@ def test_a_flipped_bit_is_found_and_repaired_though_the_broker_stopped_cleanly(c
         file.seek(-1, 1)
         file.write(bytes([byte ^ 8]))
     assert content(cluster, VICTIM) != whole
+    if not is_high_watermark_known:
+        (checkpoint,) = cluster.nodes[VICTIM].data_directory.glob("replication-offset-checkpoint")
+        checkpoint.unlink()
     cluster.start_node(VICTIM)
     cluster.wait_until(
         lambda: cluster.is_ready(VICTIM) and metric(cluster, VICTIM, "log_damage_repaired_total") == 1,

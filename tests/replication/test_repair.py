@@ -269,8 +269,10 @@ async def test_damage_above_the_high_watermark_is_cut_once_nobody_counts_on_the_
         cluster[2].logs.repairs.request_check(partition.log)
         await eventually(lambda: partition.log.log_end_offset < 60)
         assert cluster.controller.registration("t").isr == (1, 3), "it left the ISR before"
+        assert cluster[2].logs.repairs.scrub_stats()[cluster[2].path].ranges_repaired == 0, "not yet"
         cluster.cut_links.clear()
         await eventually(lambda: is_well(cluster))
+        assert cluster[2].logs.repairs.scrub_stats()[cluster[2].path].ranges_repaired == 1
 
 
 async def test_a_leader_whose_follower_refuses_what_it_sends_finds_its_own_damage(

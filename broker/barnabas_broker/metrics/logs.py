@@ -80,7 +80,7 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield counter(
         "log_damage_repaired",
-        "Damaged ranges that were replaced by sound batches of their leaders.",
+        "Damaged ranges that were replaced by sound batches of their leaders, in place or with all behind them.",
         [({"dir": path}, scrub.ranges_repaired) for path, scrub in scrubs],
     )
     yield counter(
