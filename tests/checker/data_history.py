@@ -29,6 +29,12 @@ SUBSCRIBED = "group"
 FINAL = "final"
 """Ways to read: partitions chosen by hand; by a group; by hand, after everything healed, from the log's start to its end."""
 UNKNOWN_OFFSET = -1
+CLIENTS_CUT = "clients cut off"
+"""What a "fault" is of a broker whose connections of clients stay open while their packets are lost."""
+BACK_OFF = 1.5
+"""How long TCP may be silent once such a way is open again, as a multiple of how long the cluster was broken. A lost segment is sent
+again after waits that double, so that the wait under way is at most as long as the cut plus the first wait (RFC 6298 5.5). The first
+is as long as an earlier cut and more, for the acknowledgement that came after that counts as a round trip (2.3): 1.3 times was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,6 +431,15 @@ class History:
                 since = None
         if since is not None:
             spans.append((since, float("inf")))
+        return spans
+
+    def spans_within_reach(self) -> list[tuple[float, float]]:
+        """The healthy spans, without the time after each in which TCP may still be waiting to send what a cut has lost."""
+        spans, whole_until = [], 0.0
+        for since, until in self.healthy_spans():
+            cuts = [phase.at for phase in self.phases if whole_until <= phase.at < since and phase.what == CLIENTS_CUT]
+            spans.append((since + BACK_OFF * (since - min(cuts, default=since)), until))
+            whole_until = until
         return spans
 
 

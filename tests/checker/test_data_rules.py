@@ -13,6 +13,7 @@ import pytest
 
 from tests.checker.data_history import (
     ASSIGNED,
+    CLIENTS_CUT,
     FAIL,
     FINAL,
     INFO,
@@ -304,6 +305,26 @@ def test_a_record_that_is_shown_while_the_cluster_is_broken_may_be_late() -> Non
     late = [*without(Poll, lambda e: e.how == ASSIGNED), *(poll(1.0 + n) for n in range(14)), poll(20.0, *P)]
     broken = [event for event in late if not isinstance(event, Phase)]
     assert judge(History([*broken, Phase(at=0.0, name="healthy"), Phase(at=4.0, name="fault")])) == []
+
+
+@pytest.mark.parametrize(("shown", "is_broken"), [(19.5, False), (22.0, True)])
+def test_after_a_cut_of_clients_a_record_is_due_once_tcp_has_sent_again(shown: float, is_broken: bool) -> None:
+    """A cut from 0.0 to 6.0: what was lost is sent again at 15.0 at the latest."""
+    late = [*without(Poll, lambda e: e.how == ASSIGNED), *(poll(1.0 + n) for n in range(18)), poll(shown, *P)]
+    late += [poll(shown - 0.2)]
+    assert {finding.rule for finding in errors(judge(History(late)))} == {"E12"}
+    findings = errors(judge(History([*late, Phase(at=0.0, name="fault", what=CLIENTS_CUT)])))
+    assert {finding.rule for finding in findings} == ({"E12"} if is_broken else set())
+
+
+def test_a_cut_of_clients_excuses_nothing_after_the_next_healthy_span() -> None:
+    late = [*without(Poll, lambda e: e.how == ASSIGNED), *(poll(1.0 + n) for n in range(16)), poll(17.0, *P)]
+    phases = [
+        Phase(at=0.0, name="fault", what=CLIENTS_CUT),
+        Phase(at=3.0, name="healthy"),
+        Phase(at=4.0, name="fault", what=""),
+    ]
+    assert {finding.rule for finding in errors(judge(History([*late, *phases])))} == {"E12"}
 
 
 @pytest.mark.parametrize("event", clean(), ids=lambda event: event.kind)

@@ -21,6 +21,7 @@ from tests.chaos.data.replicas import find_rot, rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, LATE_HOST, Stage, proxy_port
 from tests.chaos.network import address_of
 from tests.chaos.nodes import KAFKA_PORT, ChaosNode
+from tests.checker.data_history import CLIENTS_CUT
 from tests.cluster.exactly_once import GROUP_KEY, TRANSACTION_KEY, coordinator_of
 from tests.power.journal import JOURNAL_FILE
 from tests.power.recording_disk import FlushFault, write_faults
@@ -228,6 +229,7 @@ def cut_clients(stage: Stage) -> Undo:
     node = stage.pick_broker()
     way = stage.random.choice(("both", "to", "from"))
     stage.note(f"cut {node.id} off the clients: {way}")
+    stage.phase("fault", CLIENTS_CUT)
     for host in CLIENT_HOSTS:
         if way in ("both", "to"):
             stage.cluster.network.cut(host, node.id)

@@ -105,7 +105,7 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
             stage.first_fault = time.monotonic()
             steady = (since, stage.first_fault)
             in_sync_s = _break(stage, fault, budget_s)
-            time.sleep(SETTLE_S)
+            time.sleep(stage.back_off_s + SETTLE_S)
         except TimeoutError as late:
             stage.broken.append(str(late))
         finally:

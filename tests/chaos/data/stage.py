@@ -18,7 +18,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from tests.chaos.data.plan import TOPICS
 from tests.chaos.nodes import ADMIN_PORT, ChaosCluster, ChaosNode
-from tests.checker.data_history import HistoryWriter, Phase
+from tests.checker.data_history import BACK_OFF, CLIENTS_CUT, HistoryWriter, Phase
 
 CONFLUENT_HOST = 251
 AIO_HOST = 252
@@ -52,13 +52,23 @@ class Stage:
     ineffective: list[str] = field(default_factory=list)
     """Faults that did not bite: the run is void."""
     first_fault: float = 0.0
+    cut_off_at: float | None = None
+    """When the first of the clients' ways was cut since all was whole."""
+    back_off_s: float = 0.0
+    """How long clients' connections may be silent after all was whole again."""
     faults: int = 0
     clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """By their module's name."""
 
     def phase(self, name: str, what: str = "") -> None:
         """Write what the harness did."""
-        self.history.write(Phase(at=time.monotonic(), name=name, what=what))
+        at = time.monotonic()
+        self.history.write(Phase(at=at, name=name, what=what))
+        if name == "healthy":
+            self.back_off_s = 0.0 if self.cut_off_at is None else BACK_OFF * (at - self.cut_off_at)
+            self.cut_off_at = None
+        elif what == CLIENTS_CUT and self.cut_off_at is None:
+            self.cut_off_at = at
 
     def note(self, words: str) -> None:
         """Keep what was done, for whoever reads a failed run."""
