@@ -37,7 +37,7 @@ def test_a_node_of_the_environment_says_that_it_is_ready_alive_and_stopping(tmp_
         manager.settimeout(TIMEOUT_S)
         environment = os.environ | {
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
-            "WATCHDOG_USEC": "600000",
+            "WATCHDOG_USEC": "4000000",
             "BARNABAS_FORMAT_FOR": f"{random_uuid()}/1@127.0.0.1:{port + 1}:{random_uuid()}",
             "KAFKA_PROCESS_ROLES": "broker,controller",
             "KAFKA_NODE_ID": "1",
@@ -61,7 +61,7 @@ def test_a_node_of_the_environment_says_that_it_is_ready_alive_and_stopping(tmp_
             heard(manager, "WATCHDOG=1")
             began_s = time.monotonic()
             heard(manager, "WATCHDOG=1")
-            assert time.monotonic() - began_s < 0.6, "well within what the manager waits for"
+            assert time.monotonic() - began_s < 4, "within what the manager waits for"
             node.send_signal(signal.SIGTERM)
             heard(manager, "STOPPING=1")
             assert node.wait(TIMEOUT_S) == 0

@@ -33,10 +33,11 @@ async def ring() -> Iterator[FlushRing]:  # type: ignore[misc]
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[RealFile]:
-    opened = RealDisk(wants_ring=False).open(tmp_path / "f", create=True)
-    assert isinstance(opened, RealFile)
-    yield opened
-    opened.close()
+    with contextlib.closing(RealDisk(wants_ring=False)) as disk:
+        opened = disk.open(tmp_path / "f", create=True)
+        assert isinstance(opened, RealFile)
+        yield opened
+        opened.close()
 
 
 class Told:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -175,6 +177,29 @@ def test_send_blocks_while_too_much_waits(cluster: FakeCluster, wire: BlockingCl
     producer.flush()
     assert 1000 < most <= 3000
     assert len(written(cluster, T0)) == 500
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many open as a driver of Spark may have: what comes next is above select()'s 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"at most {hard} descriptors may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    with contextlib.ExitStack() as opened:
+        while (descriptor := os.open(os.devnull, os.O_RDONLY)) < 1_024:
+            opened.callback(os.close, descriptor)
+        opened.callback(os.close, descriptor)
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_with_many_descriptors_produces(many_descriptors: None, wire: BlockingCluster) -> None:
+    producer = BlockingProducer(wire, identity=ProducerIdentity(7, 0))
+    producer.send(T0, section([b"a"]))
+    producer.flush()
+    assert producer.buffered_bytes == 0
 
 
 def test_acks_0_waits_for_nobody(cluster: FakeCluster, wire: BlockingCluster) -> None:

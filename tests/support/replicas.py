@@ -471,7 +471,6 @@ class MemoryBroker:
         self.epoch = -1
         self.path = str(cluster.directory / f"broker{broker_id}")
         self.manager: ReplicaManager | None = None
-        self.disk = RealDisk()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, *, first_image: MetadataImage | None = None) -> None:

@@ -128,12 +128,12 @@ class BlockingConnection:
         return answer.token, decode_response(message_classes(answer.api_key)[1], answer.version, answer.body)
 
     def fileno(self) -> int:
-        """For select: readable when an answer begins to arrive."""
+        """For poll: readable when an answer begins to arrive."""
         return self._socket.fileno()
 
     @property
     def has_received(self) -> bool:
-        """Whether bytes lie ready that select does not see (TLS decrypts whole records)."""
+        """Whether bytes lie ready that poll does not see (TLS decrypts whole records)."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from barnabas_wire.client.blocking import BlockingCluster, BlockingConnection
@@ -214,8 +215,11 @@ class BlockingProducer:
         if not ready:
             due_s = min(link.pending[0][0] for link in links)
             wait_s = max(0.0, min(due_s, wake_s) - now_s) if waits else 0.0
-            readable, _, _ = select.select([link.connection for link in links], [], [], wait_s)
-            ready = [link for link in links if link.connection in readable]
+            waiting = select.poll()  # select() knows no descriptor above 1,023, which a driver with many files has
+            for link in links:
+                waiting.register(link.connection, select.POLLIN)
+            readable = {descriptor for descriptor, _ in waiting.poll(ceil(wait_s * 1000))}
+            ready = [link for link in links if link.connection.fileno() in readable]
         for link in ready:
             self._take(link)
         now_s = time.monotonic()
