@@ -59,10 +59,15 @@ def choose_theme(browser: webdriver.Chrome, address: str, theme: str) -> None:
     """By the page's own form, as a user does. Raises TimeoutException when the page does not come back in it."""
     browser.get(address)
     Select(browser.find_element(By.NAME, "theme")).select_by_visible_text(theme)
+    former = browser.find_element(By.TAG_NAME, "html")
     browser.find_element(By.CSS_SELECTOR, ".theme button").click()
-    # The next address would cancel the form on its way.
+    # The next address would cancel the form on its way; and the page may have had the theme before, by the cookie of another port.
     themed = (By.CSS_SELECTOR, f'html[data-theme="{theme}"]')
-    WebDriverWait(browser, THEMED_S_MAX).until(expected_conditions.presence_of_element_located(themed))
+    for is_there in (
+        expected_conditions.staleness_of(former),
+        expected_conditions.presence_of_element_located(themed),
+    ):
+        WebDriverWait(browser, THEMED_S_MAX).until(is_there)
 
 
 def save_picture(browser: webdriver.Chrome, file: Path, *, quality: int = 0) -> None:
