@@ -78,8 +78,12 @@ class DirectoryHealth:
         asyncio.get_running_loop().call_soon(self._report_no_room, directory)
 
     def regain_room(self, directory: LogDirectory) -> None:
-        """They may grow again."""
+        """They may grow again. What found no room waits in memory, or was written by a reader since: it is flushed now, for where
+        all producers only repeat what they wait for, no append asks for it."""
         directory.has_room = True
+        for log in directory.logs.values():
+            if log.flushed_end_offset < log.log_end_offset:
+                directory.rounds.request(log)
         self.listener.on_room_changed(directory.path, True)
 
     def _report_no_room(self, directory: LogDirectory) -> None:

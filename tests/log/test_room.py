@@ -304,6 +304,26 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
         assert manager.health.full_directories == [] and heard == [False, True]
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_what_found_no_room_is_written_and_flushed_when_there_is_room(is_read: bool) -> None:
+    """A producer that only repeats it would wait for ever: nothing is appended that would ask for a flush."""
+    disk = FullDisk()
+    async with managed(disk) as (manager, _):
+        log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
+        disk.left = 10
+        append(log)
+        with pytest.raises(NoRoom):
+            log.write_pending()
+        await turns()
+        assert manager.health.full_directories == ["d"]
+        disk.left = 1 << 20
+        if is_read:
+            log.write_pending(is_forced=True)  # as a reader does
+        await manager.look_at_room()
+        await turns()
+        assert log.flushed_end_offset == log.log_end_offset > 0
+
+
 async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> None:
     disk = FullDisk()
     async with managed(disk) as (manager, heard):

@@ -352,3 +352,7 @@ def test_clients_alone_see_a_bug_too(mutant: NodeMutant, hunts: dict[tuple[str, 
     """Without the laws of mechanism: what was acknowledged is lost."""
     found = hunts[mutant.bug, True].result()
     assert found.is_found, f"not found in {found.seeds_tried} seeds"
+
+
+def test_what_found_no_room_is_flushed_when_there_is_room() -> None:
+    run(131911560, Slant.HAUNTED)  # the producers only repeated what they waited for, so that no append asked for it
