@@ -356,3 +356,7 @@ def test_clients_alone_see_a_bug_too(mutant: NodeMutant, hunts: dict[tuple[str, 
 
 def test_what_found_no_room_is_flushed_when_there_is_room() -> None:
     run(131911560, Slant.HAUNTED)  # the producers only repeated what they waited for, so that no append asked for it
+
+
+def test_bits_flip_in_no_log_that_is_being_deleted() -> None:
+    run(131911671, Slant.ROT)  # its unflushed end was torn, and the node never started again

@@ -21,6 +21,7 @@ from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.run import Run
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.removals import DELETE_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
@@ -113,12 +114,12 @@ class Rot:
 
     def _flip_several(self, node: NodeParts) -> None:
         """In what another node holds, too, and where the stop was clean: above a recovery point that a full directory did not take, rot
-        looks like a torn write."""
+        looks like a torn write. Not in what is being deleted, which no stop flushes."""
         random = self._cluster.rot
         found = [
             (path, place)
             for path, inode in sorted(node.disk.names.items())
-            if LOGS in path and path.endswith(".log")
+            if LOGS in path and path.endswith(".log") and f"{DELETE_SUFFIX}/" not in path
             if f"{path.rsplit('/', 2)[0]}/{CLEAN_SHUTDOWN_FILE}" in node.disk.names
             for place in _batches_of(inode)
         ]
