@@ -360,3 +360,7 @@ def test_what_found_no_room_is_flushed_when_there_is_room() -> None:
 
 def test_bits_flip_in_no_log_that_is_being_deleted() -> None:
     run(131911671, Slant.ROT)  # its unflushed end was torn, and the node never started again
+
+
+def test_the_only_other_copy_is_not_one_in_a_broken_directory() -> None:
+    run(131911915, Slant.ROT)  # the one was rotten, the other came back after an unclean stop: nobody could lead

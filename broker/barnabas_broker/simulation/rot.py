@@ -133,12 +133,19 @@ class Rot:
                 self._flip(node, place, bit)
 
     def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:
-        others = [other.replicas.partition(name) for other in self._cluster.nodes if other is not node and other.is_up]
-        return any(
-            other is not None
-            and other.log.log_start_offset <= header.base_offset < header.next_offset <= other.durable_end_offset
-            for other in others
-        )
+        """By one that may lead: else nobody can, once this one is known to be damaged and the one that might, whose directory is
+        broken, has come back: nobody knows what it lost."""
+        newest = max((other.loader.image for other in self._cluster.nodes), key=lambda image: image.offset)
+        registered = newest.topics.partition(name)
+        for other in self._cluster.nodes:
+            found = other.replicas.partition(name) if other is not node and other.is_up else None
+            if found is None or registered is None or other.id not in {*registered.isr, *registered.elr}:
+                continue
+            is_broken = found.log.directory.rsplit("/", 1)[0] in other.disk.broken
+            end_offset = found.durable_end_offset
+            if not is_broken and found.log.log_start_offset <= header.base_offset < header.next_offset <= end_offset:
+                return True
+        return False
 
     def _flip(self, node: NodeParts, place: Place, bit: tuple[int, int]) -> None:
         place.inode.rot.update([bit])
