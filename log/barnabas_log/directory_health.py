@@ -78,9 +78,9 @@ class DirectoryHealth:
         asyncio.get_running_loop().call_soon(self._report_no_room, directory)
 
     def regain_room(self, directory: LogDirectory) -> None:
-        """They may grow again. What found no room waits in memory, or was written by a reader since: it is flushed now, for where
-        all producers only repeat what they wait for, no append asks for it."""
+        """The logs of the directory may grow again; those with records that are not durable yet are flushed."""
         directory.has_room = True
+        # The round that met the full disk left these records out, and a producer's retry appends nothing that would ask for another.
         for log in directory.logs.values():
             if log.flushed_end_offset < log.log_end_offset:
                 directory.rounds.request(log)

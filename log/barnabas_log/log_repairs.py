@@ -91,7 +91,7 @@ class LogRepairs:
         return is_sound
 
     def count_fetched_anew(self, log: UnifiedLog, ranges: int) -> None:
-        """So many damaged ranges were cut off the log, and it has followed its leader past them: they are repaired, too."""
+        """Count damaged ranges as repaired that were cut off the log and fetched again from its leader. ranges: how many."""
         directory = self._homes.directories.get(log)
         if directory is not None:
             directory.scrub.stats.ranges_repaired += ranges

@@ -133,8 +133,8 @@ class Rot:
                 self._flip(node, place, bit)
 
     def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:
-        """By one that may lead: else nobody can, once this one is known to be damaged and the one that might, whose directory is
-        broken, has come back: nobody knows what it lost."""
+        """Whether another replica that may lead has the batch, in a directory that works. Without one the partition would have no
+        leader once this replica is marked corrupt."""
         newest = max((other.loader.image for other in self._cluster.nodes), key=lambda image: image.offset)
         registered = newest.topics.partition(name)
         for other in self._cluster.nodes:
