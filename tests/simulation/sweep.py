@@ -23,12 +23,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any, NamedTuple
 
 from barnabas_broker.simulation import cluster
 from barnabas_broker.simulation.fault_list import FaultList
+from barnabas_broker.simulation.swarm import Slant
 from barnabas_wire.error_groups import first_error
 from tests.simulation import controllers, node_seeds, raft
 from tests.simulation.raft_simulator import HASH_MASK, Simulation
@@ -114,7 +116,7 @@ def _run_controllers(seed: int, steps: int) -> Run:
 
 
 def _run_nodes(seed: int, steps: int) -> Run:
-    figures = cluster.Cluster(seed, steps=steps).run()
+    figures = cluster.Cluster(seed, steps=steps, slant=slant_of(seed)).run()
     trace = hashlib.blake2b(figures.trace_hash.encode(), digest_size=8).hexdigest()
     return Run(figures.steps, int(figures.virtual_s * 1e6), figures.is_void, figures.crashes, 0, trace)
 
@@ -124,6 +126,11 @@ RUNS: dict[str, Callable[[int, int], Run]] = {
     "controllers": _run_controllers,
     "nodes": _run_nodes,
 }
+
+
+def slant_of(seed: int) -> Slant:
+    """What a seed of whole nodes has here, besides what it draws: each slant as often, for each found bugs that others did not."""
+    return Random(seed).choice(tuple(Slant))
 
 
 def run_task(name: str, first: int, count: int) -> Outcome:
@@ -162,7 +169,8 @@ def run_task(name: str, first: int, count: int) -> Outcome:
 
 def command_of(name: str, seed: int) -> str:
     """What replays it."""
-    return f"python -m {KINDS[name].command} --seed {seed} --steps {KINDS[name].steps}"
+    slant = node_seeds.slanted(slant_of(seed)) if name == "nodes" else ""
+    return f"python -m {KINDS[name].command} --seed {seed} --steps {KINDS[name].steps}{slant}"
 
 
 def trace_in_another_process(name: str, seed: int) -> str:
@@ -258,13 +266,13 @@ def explain(outcome: Outcome) -> None:
     """A failure, the command that replays it, and its shrunken list of faults."""
     for failure in outcome.failures:
         print(f"FOUND {failure}")
+    if outcome.first_failed is None:
+        return
     shrinkers: dict[str, Any] = {
         "raft": raft.shrink_seed,
         "controllers": controllers.shrink_seed,
-        "nodes": node_seeds.shrink_seed,
+        "nodes": partial(node_seeds.shrink_seed, slant=slant_of(outcome.first_failed)),
     }
-    if outcome.first_failed is None:
-        return
     try:
         found = shrinkers[outcome.kind](outcome.first_failed, steps=KINDS[outcome.kind].steps, cpu_limit_s=SHRINK_CPU_S)
     except ValueError as error:

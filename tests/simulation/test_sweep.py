@@ -16,6 +16,7 @@ import pytest
 
 from barnabas_broker.simulation.fault_list import Fault, FaultList, Without
 from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_broker.simulation.swarm import Slant
 from tests.simulation import controllers, raft, sweep
 from tests.simulation.mutants import HERE, MUTANTS, REPOSITORY, Mutant, applies, copy_code, hunt
 from tests.simulation.shrinking import Broken, law_of, shrink
@@ -226,6 +227,12 @@ def test_other_process_gives_the_trace_of_this_one() -> None:
         others = {name: beside.submit(sweep.trace_in_another_process, name, 100) for name in sweep.KINDS}
         for name, kind in sweep.KINDS.items():
             assert sweep.RUNS[name](100, kind.steps)[-1] == others[name].result(), name
+
+
+def test_search_of_whole_nodes_slants_its_seeds_and_says_so() -> None:
+    told = {sweep.command_of("nodes", seed).partition(" --slant ")[2] for seed in range(100)}
+    assert told == {"", *(each.value for each in Slant if each is not Slant.NONE)}
+    assert "--slant" not in sweep.command_of("controllers", 100)
 
 
 def test_budget_is_read() -> None:
