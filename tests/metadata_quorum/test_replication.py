@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas_quorum.raft.epoch_history import EpochHistory
@@ -68,13 +70,14 @@ def test_truncated_history_is_that_of_the_shorter_log(log: list[int], offset: in
 
 
 @st.composite
-def logs_of_one_cluster(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Two logs that one history of leaders may have left: each leader extends a part of some earlier leader's log."""
-    written: list[list[int]] = [[]]
+def logs_of_one_cluster(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]:
+    """Two logs of batches that one history of leaders may have left: each leader extends a part of some earlier leader's log."""
+    written: list[list[list[int]]] = [[]]
     for epoch in range(1, draw(st.integers(min_value=1, max_value=6)) + 1):
         base = draw(st.sampled_from(written))
         kept = draw(st.integers(min_value=0, max_value=len(base)))
-        written.append(base[:kept] + [epoch] * draw(st.integers(min_value=1, max_value=3)))
+        sizes = draw(st.lists(st.integers(min_value=1, max_value=3), min_size=1, max_size=3))
+        written.append(base[:kept] + [[epoch] * size for size in sizes])
     pair = []
     for _ in range(2):
         log = draw(st.sampled_from(written))
@@ -83,9 +86,15 @@ def logs_of_one_cluster(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(logs_of_one_cluster())
-def test_rounds_of_divergence_end_at_the_longest_common_prefix(pair: tuple[list[int], list[int]]) -> None:
-    leader, follower = pair
-    common = next((i for i, (a, b) in enumerate(zip(leader, follower, strict=False)) if a != b), min(map(len, pair)))
+@example(([[1], [3]], [[1], [1, 1, 1], [5]]))  # epoch 3, which the follower lacks, ends within its batch
+def test_rounds_of_divergence_end_at_the_longest_common_prefix_and_cut_no_batch(
+    pair: tuple[list[list[int]], list[list[int]]],
+) -> None:
+    leader, follower = ([epoch for batch in log for epoch in batch] for log in pair)
+    boundaries = {0, *accumulate(len(batch) for batch in pair[1])}
+    common = next(
+        (i for i, (a, b) in enumerate(zip(leader, follower, strict=False)) if a != b), min(len(leader), len(follower))
+    )
     log = list(follower)
     while True:
         diverging = divergence(
@@ -98,6 +107,7 @@ def test_rounds_of_divergence_end_at_the_longest_common_prefix(pair: tuple[list[
             break
         cut = truncation_offset(history(log), log_end=Offset(len(log)), diverging=diverging)
         assert cut < len(log), "every round cuts something"
+        assert cut in boundaries
         log = log[:cut]
     assert log == leader[:common]
 

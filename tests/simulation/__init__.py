@@ -16,7 +16,7 @@ R4  high watermark monotone                               raft_invariants.on_hig
 R5  a majority of the last voter set holds it on disk     raft_invariants._commit
 R6  logs, and snapshots for them, equal below it          raft_invariants.on_high_watermark, on_log_start, at_end
 R7  (offset, epoch) names one record                      raft_invariants.on_leader_append
-R8  nothing cut or replaced below one's own               raft_invariants.on_truncate, on_install
+R8  nothing cut or replaced below one's own, or in a batch raft_invariants.on_truncate, on_install
 R9  a new leader holds all that was committed             raft_invariants._on_new_leader
 R10 a leader commits first past its epoch's start         raft_invariants._commit
 R11 one uncommitted voter set, steps of one voter, after the epoch's first commit; rolled back with the log; the same set

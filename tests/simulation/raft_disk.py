@@ -5,7 +5,8 @@ Invariants: what a crash leaves is what an ordered sequence of writes, flushes a
             digest of what it stands for, so that one taken from a wrong prefix is seen for what it is.
 Read next:  raft_simulator.py, the driver's part; raft_invariants.py.
 
-A record is an integer, `epoch << 40 | unique`; one with VOTERS_BIT is a Voters record, whose set is in `voter_sets`.
+A record is an integer, `epoch << 40 | unique`; one with VOTERS_BIT is a Voters record, whose set is in `voter_sets`. One with
+INNER_BIT is not the first of its batch; disk and network hold whole batches only.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.simulation.raft_swarm import NEVER_US
 
 EPOCH_SHIFT = 40
 VOTERS_BIT = 1 << 39
+INNER_BIT = 1 << 38
 HASH_MASK = (1 << 61) - 1
 EMPTY_DIGEST = 17
 
@@ -199,6 +201,12 @@ class SimulatedNode:
         epochs = [each.snapshot_id.epoch for each in self.snapshots if each.snapshot_id.end_offset == offset]
         return LogEnd(epochs[0] if epochs else Epoch(0), Offset(offset))
 
+    def batch_boundary(self, offset: int) -> int:
+        """The last place at or before offset where a batch begins, or the log ends."""
+        while offset < self.end and self.log[offset - self.base] & INNER_BIT:
+            offset -= 1
+        return offset
+
     def snapshot(self, snapshot_id: SnapshotId) -> Snapshot | None:
         """The frozen one of this id."""
         return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
@@ -264,7 +272,7 @@ class SimulatedNode:
         self.mark = FlushMark(Offset(flushed_end), self.end_at(begun), self.core.lost_end)
         kept = self.durable_end
         if keeps_a_part:
-            kept += int(random.random() * (self.end - kept + 1))
+            kept = self.batch_boundary(kept + int(random.random() * (self.end - kept + 1)))
         del self.log[kept - self.base :]
         self.durable_end = kept
         self.flushing_to = -1
@@ -281,8 +289,9 @@ class SimulatedNode:
         return max(self.base, self.snapshots[-1].snapshot_id.end_offset) if self.snapshots else self.base
 
     def flip_a_bit(self, at: int) -> dict[int, int]:
-        """Of the record at this offset: opening cuts there. Returns what is gone, and lays down how far it has to come back."""
+        """Of the batch with this record: opening cuts there. Returns what is gone, and lays down how far it has to come back."""
         assert self.mark is not None
+        at = self.batch_boundary(at)
         gone = dict(enumerate(self.log[at - self.base : self.durable_end - self.base], at))
         self.missing = self.mark.begun if self.missing is None else max(self.missing, self.mark.begun)
         del self.log[at - self.base :]

@@ -408,7 +408,7 @@ class Faults:
             end = node.base + 1 + int(self._random.random() * (end - node.base))
         elif luck < 0.8:
             end = node.end  # which is refused unless all is committed
-        if end > node.base:
+        if end > node.base and (end := node.batch_boundary(end)) > node.base:
             simulation.take_snapshot(node, end)
         return True
 

@@ -12,7 +12,7 @@ outcome laws, which look only at what a user or a disk could see
       minority, counts with what was flushed to it
   R6  logs are equal below the high watermark, also where they begin with a snapshot (ConsistentCommittedData)
   R7  (offset, epoch) names one record for ever
-  R8  no replica cuts its log, or replaces it by a snapshot, below its own high watermark
+  R8  no replica cuts its log, or replaces it by a snapshot, below its own high watermark; none cuts a batch in two
   R9  a new leader holds everything that leaders of earlier epochs committed
   R11 at most one voter set of a log is not committed; consecutive sets differ by one voter, so their majorities meet;
       replicas with the same committed offset have the same committed voter set; a change that was reported done is
@@ -280,6 +280,10 @@ class Invariants:
 
     def on_truncate(self, node: SimulatedNode, offset: int) -> None:
         """R8."""
+        if node.batch_boundary(offset) != offset:
+            raise LawBroken(
+                f"R8: {node} cuts to {offset}, within the batch that begins at {node.batch_boundary(offset)}"
+            )
         if offset < node.core.high_watermark:
             raise LawBroken(f"R8: {node} cuts to {offset}, its high watermark is {node.core.high_watermark}")
 

@@ -43,6 +43,7 @@ from tests.simulation.raft_calm import Calm
 from tests.simulation.raft_disk import (
     EPOCH_SHIFT,
     HASH_MASK,
+    INNER_BIT,
     VOTERS_BIT,
     LawBroken,
     SimulatedNode,
@@ -427,15 +428,19 @@ class Simulation:
         return epoch << EPOCH_SHIFT | self._unique
 
     def _voters_records(self, payload: Voters, epoch: int) -> tuple[int, ...]:
-        record = self._next_record(epoch) | VOTERS_BIT
+        version = (self._next_record(epoch),) if payload.writes_version else ()
+        record = self._next_record(epoch) | VOTERS_BIT | (INNER_BIT if version else 0)
         self.voter_sets[record] = payload.voter_set
-        return (self._next_record(epoch), record) if payload.writes_version else (record,)
+        return (*version, record)
 
     def _read_for(self, reply: FetchReply, node: SimulatedNode) -> None:
         start = reply.base_offset - node.base
         if start < 0:
             raise LawBroken(f"{node} gives records from {reply.base_offset}, its log begins at {node.base}")
-        values = node.log[start : min(reply.end_offset - node.base, start + self._fetch_records_max)]
+        end = min(reply.end_offset - node.base, start + self._fetch_records_max)
+        while end < len(node.log) and node.log[end] & INNER_BIT:
+            end += 1
+        values = node.log[start:end]
         base = reply.base_offset
         epochs = []
         last_epoch = -1
@@ -477,10 +482,9 @@ class Simulation:
         self._push_later(PROPOSE, self.swarm.propose_us)
         leaders = [] if self.is_quiet else self.ready_leaders()
         for node in leaders:
-            epoch = node.core.epoch << EPOCH_SHIFT
             count = 1 if self.swarm.proposal_records_max == 1 else 1 + int(self.random.random() * 3)
-            values = range(epoch | self._unique + 1, (epoch | self._unique + 1) + count)
-            self._unique += count
+            first = self._next_record(node.core.epoch)
+            values = (first, *(self._next_record(node.core.epoch) | INNER_BIT for _ in range(count - 1)))
             node.core.propose(
                 values, record_count=count, now_ms=self.clock_ms(node), is_urgent=self.random.random() < 0.8
             )

@@ -179,6 +179,11 @@ def test_a_majority_by_the_log_of_a_survivor_that_nobody_elects_is_none() -> Non
     controllers.Quorum(1142404774, steps=6_000).run()
 
 
+def test_a_follower_that_lacks_an_epoch_of_its_leader_cuts_no_batch_in_two() -> None:
+    """It cut where that epoch ended in the leader's log, within a batch of its own, and the node ended."""
+    controllers.Quorum(742284926, steps=6_000).run()
+
+
 @pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
 def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()

@@ -57,8 +57,15 @@ def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, 
 
 
 def truncation_offset(history: EpochHistory, *, log_end: Offset, diverging: EpochStart) -> Offset:
-    """Where a follower truncates its log after the leader named the end of an epoch; it may take several rounds."""
+    """Where a follower truncates its log after the leader named the end of an epoch; it may take several rounds (KIP-595).
+
+    It is always between two batches. An epoch that both logs have was written by one leader, so they have its batches in common
+    up to the shorter end. Of an epoch that this log lacks the leader's end says nothing: it may be within a batch here, so the
+    end of this log's own epoch before it counts, and the next fetch asks about that one.
+    """
     mine = history.end_of(diverging.epoch, log_end=log_end)
+    if mine.epoch < diverging.epoch:
+        return mine.start_offset
     return min(diverging.start_offset, mine.start_offset)
 
 
