@@ -364,3 +364,9 @@ def test_bits_flip_in_no_log_that_is_being_deleted() -> None:
 
 def test_the_only_other_copy_is_not_one_in_a_broken_directory() -> None:
     run(131911915, Slant.ROT)  # the one was rotten, the other came back after an unclean stop: nobody could lead
+
+
+def test_a_node_that_crashed_sends_nothing_more() -> None:
+    run(
+        935672987, Slant.NONE
+    )  # a flush that was due with its crash woke its fetcher, and the leader counted what was gone
