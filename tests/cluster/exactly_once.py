@@ -251,7 +251,8 @@ class Copy:
                         report.rests += 1
                         self._note(f"nothing came for {REST_AFTER_S:.0f} s: no faults until something does")
                     is_resting = True
-                elif now > fault_at and down is None:
+                elif down is None and (now > fault_at or (report.seen and not report.kills)):
+                    # the first one as soon as something came: a fast machine may be done before its time
                     fault_at = now + self._fault_every_s
                     down = self._break(now)
         finally:
