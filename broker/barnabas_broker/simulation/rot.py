@@ -135,11 +135,12 @@ class Rot:
     def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:
         """Whether another replica that may lead has the batch, in a directory that works. Without one the partition would have no
         leader once this replica is marked corrupt."""
-        newest = max((other.loader.image for other in self._cluster.nodes), key=lambda image: image.offset)
-        registered = newest.topics.partition(name)
         for other in self._cluster.nodes:
             found = other.replicas.partition(name) if other is not node and other.is_up else None
-            if found is None or registered is None or other.id not in {*registered.isr, *registered.elr}:
+            if found is None:
+                continue
+            registered = self._cluster.invariants.model(name.topic, found.topic_id, name.partition).registration
+            if registered is None or other.id not in {*registered.isr, *registered.elr}:
                 continue
             is_broken = found.log.directory.rsplit("/", 1)[0] in other.disk.broken
             end_offset = found.durable_end_offset
