@@ -252,7 +252,7 @@ class Copy:
                         self._note(f"nothing came for {REST_AFTER_S:.0f} s: no faults until something does")
                     is_resting = True
                 elif down is None and (now > fault_at or (report.seen and not report.kills)):
-                    # the first one as soon as something came: a fast machine may be done before its time
+                    # The first fault follows the first records: a fast machine copies all of them before a timer is due.
                     fault_at = now + self._fault_every_s
                     down = self._break(now)
         finally:

@@ -128,7 +128,7 @@ async def test_commit_that_is_not_urgent_reaches_the_others_with_what_follows(tm
         await until(lambda: leader.node.high_watermark > offset)
         await asyncio.sleep(0.1)
         others = [member for member in cluster.members if member is not leader]
-        # One that is the slower of two may fetch it when it is committed already.
+        # The slower of the two followers may fetch the record after it is committed.
         assert any(member.listener.records == [b"before"] for member in others)
         leader.node.propose([b"after"], epoch=epoch)
         await cluster.all_have([b"before", b"quiet", b"after"])

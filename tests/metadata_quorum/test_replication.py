@@ -86,7 +86,7 @@ def logs_of_one_cluster(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int
 
 
 @given(logs_of_one_cluster())
-@example(([[1], [3]], [[1], [1, 1, 1], [5]]))  # epoch 3, which the follower lacks, ends within its batch
+@example(([[1], [3]], [[1], [1, 1, 1], [5]]))  # the follower lacks epoch 3, which ends within one of its batches
 def test_rounds_of_divergence_end_at_the_longest_common_prefix_and_cut_no_batch(
     pair: tuple[list[list[int]], list[list[int]]],
 ) -> None:

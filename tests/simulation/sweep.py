@@ -129,7 +129,7 @@ RUNS: dict[str, Callable[[int, int], Run]] = {
 
 
 def slant_of(seed: int) -> Slant:
-    """What a seed of whole nodes has here, besides what it draws: each slant as often, for each found bugs that others did not."""
+    """The slant of a seed of whole nodes. Each is as frequent as the others, because each has found bugs that the others missed."""
     return Random(seed).choice(tuple(Slant))
 
 

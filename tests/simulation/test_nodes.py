@@ -367,6 +367,4 @@ def test_the_only_other_copy_is_not_one_in_a_broken_directory() -> None:
 
 
 def test_a_node_that_crashed_sends_nothing_more() -> None:
-    run(
-        935672987, Slant.NONE
-    )  # a flush that was due with its crash woke its fetcher, and the leader counted what was gone
+    run(935672987, Slant.NONE)  # a flush due with the crash woke the fetcher, and the leader counted what was lost

@@ -173,7 +173,7 @@ class Network:
     ) -> Any:
         """A call: there, the handler, and back. Raises Cut when either way or either end is lost."""
         if not source.is_up:
-            # its tasks end a turn or two after it does, and a timer that is due with its end may wake one of them
+            # The tasks of a node run for a turn or two after its crash, and a timer due at that time may wake one of them.
             raise Cut(f"{source.id} is down")
         life = source.life
         if (

@@ -59,9 +59,9 @@ def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, 
 def truncation_offset(history: EpochHistory, *, log_end: Offset, diverging: EpochStart) -> Offset:
     """Where a follower truncates its log after the leader named the end of an epoch; it may take several rounds (KIP-595).
 
-    It is always between two batches. An epoch that both logs have was written by one leader, so they have its batches in common
-    up to the shorter end. Of an epoch that this log lacks the leader's end says nothing: it may be within a batch here, so the
-    end of this log's own epoch before it counts, and the next fetch asks about that one.
+    The offset is always between two batches. One leader wrote an epoch, so two logs that have it have the same batches of it, up
+    to the shorter end. Where this log lacks the epoch, the leader's end of it may lie within a batch here: the log is truncated
+    to the end of its own epoch before that, and the next fetch names that epoch.
     """
     mine = history.end_of(diverging.epoch, log_end=log_end)
     if mine.epoch < diverging.epoch:

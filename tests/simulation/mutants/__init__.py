@@ -87,9 +87,7 @@ MUTANTS = (
     Mutant(name="follower_high_watermark_unclamped", bug="a follower's high watermark passes its log"),
     Mutant(name="divergence_by_epoch_alone", bug="a longer log of the same epoch is not called divergent"),
     Mutant(name="truncation_to_high_watermark", bug="a follower cuts down to its high watermark"),
-    Mutant(
-        name="truncation_within_a_batch", bug="an epoch that a follower lacks is cut where it ends in the leader's log"
-    ),
+    Mutant(name="truncation_within_a_batch", bug="a follower truncates to the leader's end of an epoch that it lacks"),
     Mutant(name="epochs_kept_by_truncation", bug="a cut log keeps its epochs"),
     Mutant(name="epoch_at_log_start_forgotten", bug="cleaning forgets the epoch that the log starts in"),
     Mutant(name="change_while_uncommitted", bug="the voters change while a change is uncommitted"),
