@@ -91,8 +91,9 @@ EPOCHS = {
     # status: (abort of the epoch before, abort, commit of the epoch before, commit); Kafka's table for transaction.version 2
     S.EMPTY: (FENCED, (S.PREPARE_ABORT, BUMPED), FENCED, WRONG),
     S.ONGOING: (FENCED, (S.PREPARE_ABORT, BUMPED), FENCED, (S.PREPARE_COMMIT, BUMPED)),
-    S.PREPARE_COMMIT: (WRONG, FENCED, WAIT, FENCED),
-    S.PREPARE_ABORT: (WAIT, FENCED, WRONG, FENCED),
+    # its own epoch: it was told that the last one is decided, and ends the next before the markers are written (KAFKA-18464)
+    S.PREPARE_COMMIT: (WRONG, WAIT, WAIT, WAIT),
+    S.PREPARE_ABORT: (WAIT, WAIT, WRONG, WAIT),
     S.COMPLETE_COMMIT: (WRONG, (S.PREPARE_ABORT, BUMPED), (None, CURRENT), WRONG),
     S.COMPLETE_ABORT: ((None, CURRENT), (S.PREPARE_ABORT, BUMPED), WRONG, WRONG),
     S.PREPARED: (FENCED, (S.PREPARE_ABORT, BUMPED), FENCED, (S.PREPARE_COMMIT, BUMPED)),
@@ -252,6 +253,46 @@ def test_the_epoch_of_a_marker_is_the_ends_and_never_passes_the_last() -> None:
     assert rules.complete(ended.state, now_ms=300).producer == Producer(9, 0)
     fenced = rules.fence(made(S.ONGOING, producer_epoch=EPOCH_MAX), server_version=2, now_ms=200)
     assert fenced.producer_epoch == EPOCH_MAX
+
+
+@pytest.mark.parametrize("status", sorted(ENDING))
+def test_who_goes_on_under_a_new_producer_id_waits_for_the_markers_of_the_used_up_one(
+    status: TransactionStatus,
+) -> None:
+    ending = made(status, producer_epoch=EPOCH_MAX, last_producer_epoch=EPOCH_LAST, next_producer_id=9)
+    goes_on = Producer(9, 0)
+    assert rules.complete(ending, now_ms=200).producer == goes_on
+    for is_commit in (False, True):
+        assert outcome(ending, goes_on, is_commit=is_commit, client_version=2) == WAIT
+        assert outcome(ending, Producer(9, 1), is_commit=is_commit, client_version=2) == MAPPING
+        assert outcome(ending, OTHER, is_commit=is_commit, client_version=2) == MAPPING
+    assert outcome(ending, Producer(7, EPOCH_LAST), is_commit=status is S.PREPARE_COMMIT, client_version=2) == WAIT
+    for ask in (
+        lambda: rules.add_partitions(ending, goes_on, {PARTITION}, client_version=2, now_ms=200),
+        lambda: rules.verify_partitions(ending, goes_on, {PARTITION}),
+        lambda: rules.prepare(ending, goes_on, now_ms=200),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            ask()
+        assert refused.value.code is WAIT
+    assert initialized(ending, goes_on) == WAIT
+    assert initialized(ending, OTHER) == FENCED
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_an_abort_of_nothing_before_the_markers_waits_and_its_repeat_changes_nothing(is_commit: bool) -> None:
+    def end(state: TransactionState, producer: Producer, *, is_commit: bool = False) -> End:
+        return rules.end(state, producer, is_commit=is_commit, client_version=2, fresh_producer_id=None, now_ms=200)
+
+    first = end(made(S.ONGOING), CURRENT, is_commit=is_commit)
+    assert first.state is not None
+    assert outcome(first.state, first.producer, is_commit=False, client_version=2) == WAIT
+    rested = rules.complete(first.state, now_ms=300)
+    second = end(rested, first.producer)
+    assert second.state is not None
+    assert (second.state.partitions, second.producer) == (frozenset(), Producer(7, 7))
+    assert outcome(second.state, first.producer, is_commit=False, client_version=2) == WAIT, "its answer was lost"
+    assert end(rules.complete(second.state, now_ms=400), first.producer) == End(None, second.producer)
 
 
 @pytest.mark.parametrize("status", EVERY)

@@ -20,6 +20,9 @@ which the epoch rises before an abort that no producer asked for.
 Not obvious:
 - transaction.version 2 (KIP-890): the epoch rises with every end, so a request or a batch of transaction n cannot land in n+1.
   A repeat of the last end therefore comes with the epoch before, and a second end with the same epoch is another request.
+- An end is answered before its markers are written, so all that its producer asks next may come while it is ending, an abort of
+  nothing too: each is CONCURRENT_TRANSACTIONS, for the producer that goes on, be it under the next producer id. Kafka answers so to
+  every producer; here one that was fenced hears it at once.
 - Epochs end at EPOCH_MAX. One below it is the last that a producer gets, so that it can always be fenced; then another producer
   id follows: at once in the answer to an end (`next_producer_id`), else at the next initialization.
 - `last_producer_epoch` is not in the log (Kafka's format): a repeated initialization across a fail-over is fenced.
@@ -139,6 +142,13 @@ class TransactionState:
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
+    def goes_on(self) -> Producer:
+        """Who runs the next transaction. While ending its producer may know that already: it was told with the decision."""
+        if self.client_version >= EPOCH_PER_TRANSACTION and self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return self.producer
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether no further epoch of this producer id can be given out."""
         return self.producer_epoch >= EPOCH_LAST
@@ -201,7 +211,7 @@ def initialize(
     if expected is not None and not _may_go_on(state, expected):
         raise ProducerFenced(f"another producer has this transactional id; {expected} is not {state.producer}")
     if state.status in ENDING:
-        raise ConcurrentTransactions("the last transaction of this transactional id is still being ended; try again")
+        raise _is_being_ended()
     if state.status is _S.PREPARED:
         raise _is_prepared(state)
     if state.status is _S.ONGOING:
@@ -236,9 +246,12 @@ def _is_prepared(state: TransactionState) -> InvalidTransactionState:
 
 
 def _may_go_on(state: TransactionState, expected: Producer) -> bool:
-    """By its producer id: its current one, or the former one if that was used up (the answer with the new one was lost)."""
-    return expected.producer_id == state.producer_id or (
-        expected.producer_id == state.previous_producer_id and expected.epoch >= EPOCH_LAST
+    """By its producer id: its current one, the one that it has from the end of the last transaction on, or the former one if that
+    was used up (the answer with the new one was lost)."""
+    return (
+        expected.producer_id == state.producer_id
+        or expected == state.goes_on
+        or (expected.producer_id == state.previous_producer_id and expected.epoch >= EPOCH_LAST)
     )
 
 
@@ -277,9 +290,7 @@ def add_partitions(
 
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (it is prepared).
     """
-    state = _of(state, producer)
-    if state.status in ENDING:
-        raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    state = _at_rest_or_open(state, producer)
     if state.status is _S.PREPARED:
         raise _is_prepared(state)
     if state.status is _S.ONGOING and state.partitions.issuperset(partitions):
@@ -301,15 +312,24 @@ def verify_partitions(
 
     Raises as add_partitions.
     """
-    state = _of(state, producer)
-    if state.status in ENDING:
-        raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    state = _at_rest_or_open(state, producer)
     if state.status is _S.PREPARED:  # what its producer wrote is acknowledged: this batch is late, or a copy
         raise _is_prepared(state)
     return {
         partition: ErrorCode.NONE if partition in state.partitions else ErrorCode.TRANSACTION_ABORTABLE
         for partition in partitions
     }
+
+
+def _at_rest_or_open(state: TransactionState | None, producer: Producer) -> TransactionState:
+    """The state, if the producer runs it; who goes on while the last transaction is still being ended tries again (KAFKA-18464)."""
+    if state is not None and state.status in ENDING and producer in (state.producer, state.goes_on):
+        raise _is_being_ended()
+    return _of(state, producer)
+
+
+def _is_being_ended() -> ConcurrentTransactions:
+    return ConcurrentTransactions("the last transaction of this transactional id is still being ended; try again")
 
 
 def _of(state: TransactionState | None, producer: Producer) -> TransactionState:
@@ -332,9 +352,7 @@ def prepare(state: TransactionState | None, producer: Producer, *, now_ms: int) 
 
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (nothing was written).
     """
-    state = _of(state, producer)
-    if state.status in ENDING:
-        raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    state = _at_rest_or_open(state, producer)
     if state.status is _S.PREPARED:
         return None
     if state.status is not _S.ONGOING:
@@ -374,19 +392,15 @@ def end(
         return _end_classic(_of(state, producer), is_commit=is_commit, now_ms=now_ms)
     if state is None:
         raise InvalidProducerIdMapping("this transactional id is not known; initialize the producer")
-    is_repeat = _is_repeated_end(state, producer)
-    if not is_repeat:
-        _of(state, producer)
-    elif state.status not in ENDING and state.status not in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
-        raise ProducerFenced(f"epoch {producer.epoch} is fenced, the current one is {state.producer_epoch}")
-    if state.status in ENDING:
-        if not is_repeat:  # the epoch above the one it ended with: a producer goes on only once it has the answer
-            raise ProducerFenced(f"epoch {producer.epoch} has nothing to end: its predecessor's end is under way")
-        return _refuse_ending(state, is_commit=is_commit)
-    if is_repeat:
+    if _is_repeated_end(state, producer):
+        if state.status in ENDING:
+            return _refuse_ending(state, is_commit=is_commit)
+        if state.status not in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
+            raise ProducerFenced(f"epoch {producer.epoch} is fenced, the current one is {state.producer_epoch}")
         if (state.status is _S.COMPLETE_COMMIT) is not is_commit:
             raise _not_that_way(state, is_commit=is_commit)
         return End(None, state.producer)
+    state = _at_rest_or_open(state, producer)
     if is_commit and state.status not in OPEN:
         raise _not_that_way(state, is_commit=is_commit)
     next_producer_id = NO_PRODUCER_ID
@@ -446,16 +460,11 @@ def _not_that_way(state: TransactionState, *, is_commit: bool) -> InvalidTransac
 def complete(state: TransactionState, *, now_ms: int) -> TransactionState:
     """Every marker is written: the producer may begin anew. Raises InvariantViolated unless it is ending."""
     status = _S.COMPLETE_COMMIT if state.status is _S.PREPARE_COMMIT else _S.COMPLETE_ABORT
-    goes_on = (
-        Producer(state.next_producer_id, 0)
-        if state.client_version >= EPOCH_PER_TRANSACTION and state.next_producer_id != NO_PRODUCER_ID
-        else state.producer
-    )
     return state._to(
         status,
         now_ms=now_ms,
-        producer_id=goes_on.producer_id,
-        producer_epoch=goes_on.epoch,
+        producer_id=state.goes_on.producer_id,
+        producer_epoch=state.goes_on.epoch,
         next_producer_id=NO_PRODUCER_ID,
         partitions=frozenset(),
     )
