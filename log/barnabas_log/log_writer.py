@@ -349,13 +349,18 @@ class LogWriter:
         active.remember(self.log_end_offset, active.size_bytes)
 
     def _append_internal(self, batches: Buffer, leader_epoch: Epoch, now_ms: int) -> AppendResult:
-        """Batches that the broker made: control records may be among them, sequences are not judged. Raises InvalidProducerEpoch
-        for offsets that a producer commits behind the marker that ended their transaction."""
+        """Batches that the broker made: control records may be among them, sequences are not judged. Raises InvalidProducerEpoch and
+        InvalidTransactionState for offsets that a producer commits behind the marker that ended their transaction."""
         record_count, size_bytes = 0, 0
         first_offset, greatest_ms, append_time_ms = self.log_end_offset, -1, -1
         for header, body in check_internal_batches(batches):
             if header.producer_id >= 0 and not header.is_control:
                 self.producers.check_epoch(header.producer_id, header.producer_epoch)
+                self.producers.check_transactional(
+                    producer_id=header.producer_id,
+                    epoch=header.producer_epoch,
+                    is_transactional=header.is_transactional,
+                )
             result = self._assign(header, body, leader_epoch, now_ms)
             record_count += result.record_count
             size_bytes += result.size_bytes

@@ -281,17 +281,29 @@ def test_a_torn_or_foreign_entry_of_the_index_is_dropped_at_the_start() -> None:
         again.release_files()
 
 
-def test_offsets_committed_behind_the_marker_of_their_transaction_are_refused() -> None:
-    """Between the coordinator's word and the append the transaction was ended, with a higher epoch (KIP-890)."""
+@pytest.mark.parametrize("epoch_after", [0, 1])
+def test_offsets_committed_behind_the_marker_of_their_transaction_are_refused(epoch_after: int) -> None:
+    """Between the coordinator's word and the append the transaction was ended: with the same epoch, or with a higher one (KIP-890)."""
     log = open_log(MemoryDisk())
-    offsets = make_batch(1, producer_id=7, producer_epoch=0, is_transactional=True)
-    marker = build_transaction_marker(
-        producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=False, now_ms=NOW_MS
-    )
-    for batch in (offsets, marker):
+
+    def verify(epoch: int) -> None:
+        assert log.producers.confirm(7, log.producers.begin_verification(7, epoch))
+
+    def take(batch: bytes) -> None:
         log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
-    with pytest.raises(InvalidProducerEpoch):
-        log.append_as_leader(offsets, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+
+    offsets = make_batch(1, producer_id=7, producer_epoch=0, is_transactional=True)
+    with pytest.raises(InvalidTransactionState):
+        take(offsets)  # nobody has asked
+    verify(0)
+    take(offsets)
+    take(offsets)  # of the open transaction
+    marker = build_transaction_marker(
+        producer_id=7, producer_epoch=epoch_after, coordinator_epoch=0, is_commit=False, now_ms=NOW_MS
+    )
+    take(marker)
+    with pytest.raises(InvalidProducerEpoch if epoch_after else InvalidTransactionState):
+        take(offsets)
     assert not log.producers.open_transactions
-    of_the_next = make_batch(1, producer_id=7, producer_epoch=1, is_transactional=True)
-    log.append_as_leader(of_the_next, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+    verify(epoch_after)
+    take(make_batch(1, producer_id=7, producer_epoch=epoch_after, is_transactional=True))

@@ -86,6 +86,8 @@ COMMIT_ADDS_FROM: Final = 5
 """First version of TxnOffsetCommit that adds the group's partition to the transaction."""
 COMMIT_LOADING_FROM: Final = 2
 """First version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+COMMIT_ABORTABLE_FROM: Final = 4
+"""First version of TxnOffsetCommit with TRANSACTION_ABORTABLE."""
 COMMITTED_ELEMENTS_MAX: Final = 8_192
 DESCRIBED_MAX: Final = 8_192
 """Transactional ids that one DescribeTransactions may name: each is looked up alone, all in one turn."""
@@ -326,6 +328,8 @@ async def txn_offset_commit(
             code = error.code
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < COMMIT_LOADING_FROM:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if code is ErrorCode.TRANSACTION_ABORTABLE and context.api_version < COMMIT_ABORTABLE_FROM:
+                code = ErrorCode.INVALID_TXN_STATE
             outcome = (code,) * len(wanted)
         codes |= dict(zip(wanted, outcome, strict=True))
     return TxnOffsetCommitResponse(

@@ -11,12 +11,14 @@ import pytest
 
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction import writes as writes_module
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.state import Producer
 from barnabas_broker.coordinator.transaction.verification import Verification
 from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
+from barnabas_log.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
@@ -31,6 +33,7 @@ from barnabas_wire.records.batch import Record, build_batch
 from tests.support import virtual_loop
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 CONFIG = TransactionCoordinatorConfig()
 OLD, NEW = WriteVersion(False, False), WriteVersion(True, True)
 
@@ -51,16 +54,18 @@ class FakeProducers:
     def __init__(self) -> None:
         self.open: set[int] = set()
         self.is_void = False
-        self.guards: dict[int, object] = {}
+        self.guards: dict[int, VerificationGuard] = {}
 
     def needs_verification(self, producer_id: int, epoch: int) -> bool:
-        return producer_id not in self.open
+        guard = self.guards.get(producer_id)
+        return producer_id not in self.open and (guard is None or not guard.is_confirmed)
 
-    def begin_verification(self, producer_id: int, epoch: int) -> object:
-        return self.guards.setdefault(producer_id, object())
+    def begin_verification(self, producer_id: int, epoch: int) -> VerificationGuard:
+        return self.guards.setdefault(producer_id, VerificationGuard(epoch))
 
-    def confirm(self, producer_id: int, guard: object) -> bool:
-        return not self.is_void and self.guards.get(producer_id) is guard
+    def confirm(self, producer_id: int, guard: VerificationGuard) -> bool:
+        guard.is_confirmed = not self.is_void and self.guards.get(producer_id) is guard
+        return guard.is_confirmed
 
     def mark(self, producer_id: int) -> None:
         """A marker comes."""
@@ -69,7 +74,7 @@ class FakeProducers:
 
 class FakeReplicas:
     def __init__(self) -> None:
-        self.producers = {KEY: FakeProducers(), OTHER: FakeProducers()}
+        self.producers = {KEY: FakeProducers(), OTHER: FakeProducers(), OFFSETS: FakeProducers()}
         self.appended: list[tuple[str, int, bytes]] = []
 
     def partition(self, key: TopicPartition) -> Any:
@@ -126,11 +131,15 @@ class Bench:
         self.replicas = FakeReplicas()
         self.verification = Verification(brokers=self.brokers, coordinator_of=self.coordinator_of)
         self.has_coordinator = True
+        self.committed: list[tuple[OffsetCommit, bool]] = []
+        """Offsets, and whether their partition was still to be verified."""
         self.writes = TransactionalWrites(
             config=config,
             replicas=self.replicas,  # type: ignore[arg-type]
             groups=SimpleNamespace(  # type: ignore[arg-type]
-                check_coordinates=lambda group_id: None, partition_for=lambda group_id: 0
+                check_coordinates=lambda group_id: None,
+                partition_for=lambda group_id: 0,
+                commit_in_transaction=self.commit_in_transaction,
             ),
             verification=self.verification,
         )
@@ -139,6 +148,10 @@ class Bench:
         if not self.has_coordinator:
             raise CoordinatorNotAvailable("none")
         return BrokerId(3)
+
+    async def commit_in_transaction(self, commit: OffsetCommit, writer: Writer) -> tuple[ErrorCode, ...]:
+        self.committed.append((commit, self.replicas.producers[OFFSETS].needs_verification(*writer)))
+        return ()
 
     def produce(
         self, *entries: AppendEntry, version: WriteVersion = NEW, transactional_id: str = "id"
@@ -252,6 +265,45 @@ def test_offsets_are_committed_later_when_the_coordinator_does_not_know_their_pa
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("is_add", "now"), [(False, ErrorCode.TRANSACTION_ABORTABLE), (True, ErrorCode.PRODUCER_FENCED)]
+)
+def test_offsets_whose_transaction_was_ended_while_its_coordinator_said_yes_are_not_committed(
+    is_add: bool, now: ErrorCode
+) -> None:
+    """The answer is on its way for two seconds, the client has aborted meanwhile, and the marker is in the group's partition."""
+
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        commit = OffsetCommit(member=MemberRef(group_id="g", member_id=""), offsets=())
+        committing = asyncio.ensure_future(bench.writes.commit_offsets("id", commit, Writer(7, 0), is_add=is_add))
+        await asyncio.sleep(2.0)
+        bench.replicas.producers[OFFSETS].mark(7)
+        bench.brokers.code = lambda key: ErrorCode.NONE if len(bench.brokers.requests) == 1 else now
+        bench.brokers.gate.set()
+        with pytest.raises(KafkaError) as refused:
+            await committing
+        assert refused.value.code is now
+        assert bench.committed == []
+        assert len(bench.brokers.requests) == 2, "asked again, since the yes was of a transaction that is over"
+
+    run(main)
+
+
+def test_offsets_are_committed_in_the_turn_in_which_their_partition_is_known_to_be_in_the_transaction() -> None:
+    async def main(bench: Bench) -> None:
+        commit = OffsetCommit(member=MemberRef(group_id="g", member_id=""), offsets=())
+        assert await bench.writes.commit_offsets("id", commit, Writer(7, 0), is_add=False) == ()
+        assert bench.committed == [(commit, False)]
+        bench.replicas.producers[OFFSETS].is_void = True
+        with pytest.raises(KafkaError) as refused:
+            await bench.writes.commit_offsets("id", commit, Writer(8, 0), is_add=False)
+        assert refused.value.is_retriable
+        assert len(bench.committed) == 1
+
+    run(main)
+
+
 def test_a_fast_producer_waits_a_little_for_the_end_of_its_last_transaction() -> None:
     async def main(bench: Bench) -> None:
         loop = asyncio.get_running_loop()
@@ -301,11 +353,65 @@ def test_the_coordinator_is_asked_again_after_a_marker_that_came_with_its_answer
     run(main)
 
 
-def test_no_batch_gets_in_while_markers_come() -> None:
+@pytest.mark.parametrize(
+    ("version", "code"), [(OLD, ErrorCode.NOT_ENOUGH_REPLICAS), (NEW, ErrorCode.CONCURRENT_TRANSACTIONS)]
+)
+def test_no_batch_gets_in_while_markers_come_and_its_producer_may_try_again(
+    version: WriteVersion, code: ErrorCode
+) -> None:
     async def main(bench: Bench) -> None:
         bench.replicas.producers[KEY].is_void = True
-        assert await bench.produce(entry()) == [ErrorCode.INVALID_TXN_STATE]
+        assert await bench.produce(entry(), version=version) == [code]
         assert bench.replicas.appended == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_marker_during_a_question_that_takes_longer_than_the_patience_is_followed_by_one_more(
+    version: WriteVersion,
+) -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        answer = bench.produce(entry(), version=version)
+        await asyncio.sleep(0.05)
+        bench.replicas.producers[KEY].mark(7)  # the last transaction's, once
+        await asyncio.sleep(2.4)
+        bench.brokers.gate.set()
+        assert await answer == [ErrorCode.NONE]
+        assert len(bench.brokers.requests) == 2
+
+    run(main)
+
+
+def test_a_marker_that_comes_before_the_question_leaves_costs_none() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        first = bench.produce(entry(producer_id=8), transactional_id="other")
+        await asyncio.sleep(0.01)  # it is under way, and the next one waits for it
+        answer = bench.produce(entry())
+        await asyncio.sleep(0.01)
+        bench.replicas.producers[KEY].mark(7)
+        bench.brokers.gate.set()
+        assert await answer == await first == [ErrorCode.NONE]
+        assert len(bench.brokers.requests) == 2
+
+    run(main)
+
+
+def test_a_partition_that_a_marker_comes_to_while_another_is_waited_for_is_asked_of_again() -> None:
+    async def main(bench: Bench) -> None:
+        left = [ErrorCode.CONCURRENT_TRANSACTIONS]
+
+        def answer(key: TopicPartition) -> int:
+            if key == OTHER and left:
+                asyncio.get_running_loop().call_later(0.01, bench.replicas.producers[KEY].mark, 7)
+                return left.pop()
+            return ErrorCode.NONE
+
+        bench.brokers.code = answer
+        assert await bench.produce(entry(), entry(OTHER)) == [ErrorCode.NONE, ErrorCode.NONE]
+        assert not any(bench.replicas.producers[each].needs_verification(7, 0) for each in (KEY, OTHER))
 
     run(main)
 
@@ -356,7 +462,7 @@ def test_without_verification_an_old_client_is_believed() -> None:
     async def main(bench: Bench) -> None:
         assert bench.produce(entry(), version=OLD).done()
         assert bench.brokers.requests == []
-        assert await bench.produce(entry()) == [ErrorCode.NONE]
+        assert await bench.produce(entry(producer_id=8)) == [ErrorCode.NONE]
         assert len(bench.brokers.requests) == 1, "a new client's partitions have to be added"
 
     run(main, TransactionCoordinatorConfig(is_verification_enabled=False))

@@ -39,6 +39,7 @@ class _Question(NamedTuple):
     producer: Producer
     partitions: Collection[TopicPartition]
     is_add: bool
+    on_leaving: Callable[[], None]
     answer: asyncio.Future[Codes]
 
 
@@ -54,15 +55,25 @@ class Verification:
         self._wake = asyncio.Event()
 
     async def ask(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, is_add: bool
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        is_add: bool,
+        on_leaving: Callable[[], None] = lambda: None,
     ) -> Codes:
-        """A code for each partition; NONE: it is in the producer's open transaction, which `is_add` may have begun."""
+        """A code for each partition; NONE: it is in the producer's open transaction, which `is_add` may have begun.
+
+        on_leaving: called when the question leaves, after it has waited for those before it: what the answer is to be held against
+        is noted then. Never called for one that does not leave, whose codes are errors.
+        """
         try:
             broker_id = self._coordinator_of(transactional_id)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
         answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
-        question = _Question(transactional_id, producer, partitions, is_add, answer)
+        question = _Question(transactional_id, producer, partitions, is_add, on_leaving, answer)
         self._queues.setdefault(broker_id, []).append(question)
         self._wake.set()
         return await answer
@@ -98,6 +109,8 @@ class Verification:
                     left.append(question)
             self._queues[broker_id] = left
             questions = list(taken.values())
+            for question in questions:
+                question.on_leaving()
             try:
                 response = await self._brokers.call(broker_id, _to_request(questions))
             except KafkaError as error:
@@ -115,7 +128,7 @@ class Verification:
 
 def _to_request(questions: list[_Question]) -> AddPartitionsToTxnRequest:
     transactions = []
-    for transactional_id, (producer_id, epoch), partitions, is_add, _ in questions:
+    for transactional_id, (producer_id, epoch), partitions, is_add, _, _ in questions:
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)

@@ -6,15 +6,16 @@ Invariants: no batch of a transaction is appended to a partition that its coordi
 Read next:  verification.py, barnabas_broker/api/produce.py, barnabas_log/producer_state.py (the guard).
 
 A batch of a transaction that is open in its partition already goes straight to the log: this is about the first one. A guard is taken in
-the partition before the question and given with the append: a marker that comes in between makes it void, so that a late batch cannot
-open a transaction that nobody would end.
+the partition when the question leaves, and confirmed by the answer: a marker that comes in between makes it void, so that a late batch
+cannot open a transaction that nobody would end. Offsets of a transaction go the same way, each time; the log refuses both without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinator.group.messages import OffsetCommit
@@ -22,8 +23,8 @@ from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordi
 from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.state import Producer
-from barnabas_broker.coordinator.transaction.verification import Codes, Verification
-from barnabas_log.producer_state import VerificationGuard
+from barnabas_broker.coordinator.transaction.verification import Verification
+from barnabas_log.producer_state import ProducerState, VerificationGuard
 from barnabas_replication.errors import NotEnoughReplicas, RequestTimedOut
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
@@ -166,63 +167,68 @@ class TransactionalWrites:
         )
 
     async def _verify(self, request: _Waiting) -> dict[TopicPartition, KafkaError]:
-        """Ask until each partition is known to be in the transaction, or refused; those that are refused.
+        """Have each partition known to be in the transaction; those that are refused."""
+        writers: dict[TopicPartition, Producer] = {}
+        unverified: list[TopicPartition] = []
+        for entry in request.entries:
+            producer = _producer_of(entry)
+            if producer is not None:
+                key = TopicPartition(*entry[:2])
+                writers[key] = producer
+                if self._is_unverified(entry, request.version):
+                    unverified.append(key)
+        refused = await self._confirm(
+            request.transactional_id, writers, unverified, is_add=request.version.adds_partitions
+        )
+        return {key: _refusal(code, request.version) for key, code in refused.items()}
+
+    async def _confirm(
+        self,
+        transactional_id: str,
+        writers: Mapping[TopicPartition, Producer],
+        unverified: Sequence[TopicPartition],
+        *,
+        is_add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Ask until every partition of `writers` is known to be in the transaction, beginning with those `unverified`; the codes of
+        those that are refused. The others may be written to in the turn of the loop in which this returns.
 
         While the last transaction is being ended the next cannot begin: a producer that is so fast waits here, and a little. Its
-        last transaction's marker comes meanwhile and makes the guard void, so each question has guards of its own.
+        last transaction's marker comes meanwhile and makes the guard void, so each question has guards of its own, from when it
+        leaves. However long an answer took, after a marker that came before it there is one more question: the marker of a transaction
+        comes once, so that is rarely void, too.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
-        refused: dict[TopicPartition, KafkaError] = {}
-        confirmed: set[TopicPartition] = set()
-        """Asked of no more; should a marker come yet, the log refuses the batch."""
-        while True:
-            unverified: dict[TopicPartition, Producer] = {}
-            for entry in request.entries:
-                key, producer = TopicPartition(*entry[:2]), _producer_of(entry)
-                if producer is None or key in refused or key in confirmed:
-                    continue
-                if self._is_unverified(entry, request.version):
-                    unverified[key] = producer
-            if not unverified:
-                return refused
-            producer = next(iter(unverified.values()))
-            guards = {
-                key: self._replicas.leader_partition(key).log.producers.begin_verification(*producer)
-                for key in unverified
-            }
-            is_add = request.version.adds_partitions
+        refused: dict[TopicPartition, ErrorCode] = {}
+        is_last = False
+        while unverified:
+            if is_last:
+                return refused | dict.fromkeys(unverified, ErrorCode.CONCURRENT_TRANSACTIONS)
+            is_last = loop.time() > until
+            producer = writers[unverified[0]]
+            asked = [key for key in unverified if writers[key] == producer]
+            guards: dict[TopicPartition, VerificationGuard] = {}
             codes = await self._verification.ask(
-                request.transactional_id, producer, frozenset(unverified), is_add=is_add
+                transactional_id,
+                producer,
+                asked,
+                is_add=is_add,
+                on_leaving=partial(self._begin_verifications, guards, asked, producer),
             )
-            is_last = loop.time() >= until
             waits = False
             for key, code in codes.items():
                 if code == ErrorCode.NONE:
-                    if self._confirm(key, producer, guards[key]):
-                        confirmed.add(key)
-                        continue
-                    code, is_passing = ErrorCode.INVALID_TXN_STATE, True
+                    self._confirm_one(key, producer, guards)
+                elif is_add and code == ErrorCode.CONCURRENT_TRANSACTIONS and loop.time() < until:
+                    waits = True
                 else:
-                    is_passing = is_add and code == ErrorCode.CONCURRENT_TRANSACTIONS
-                    waits = waits or is_passing
-                if is_last or not is_passing:
-                    refused[key] = _refusal(ErrorCode(code), request.version)
-            if waits and not is_last:
+                    refused[key] = ErrorCode(code)
+            if waits:
                 await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
-
-    async def _ask(
-        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, is_add: bool
-    ) -> Codes:
-        """Ask of partitions that have no guard here, and wait as `_verify` does."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
-        while True:
-            codes = await self._verification.ask(transactional_id, producer, partitions, is_add=is_add)
-            is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-            if not (is_add and is_concurrent) or loop.time() >= until:
-                return codes
-            await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
+            # each of them anew: a marker may have come to one while another was waited for
+            unverified = [key for key in writers if key not in refused and self._needs_verification(key, writers[key])]
+        return refused
 
     # ---- offsets -------------------------------------------------------------------------------------------------
 
@@ -232,12 +238,14 @@ class TransactionalWrites:
         """TxnOffsetCommit: one code per offset, in order. Raises KafkaError; see GroupCoordinator.commit_in_transaction."""
         self._groups.check_coordinates(commit.member.group_id)  # before its partition is added to the transaction
         key = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(commit.member.group_id))
-        codes = await self._ask(transactional_id, Producer(*writer), frozenset({key}), is_add=is_add)
-        code = ErrorCode(codes[key])
+        # of each commit, the first or not: one that is late may find its transaction prepared
+        refused = await self._confirm(transactional_id, {key: Producer(*writer)}, [key], is_add=is_add)
+        code = refused.get(key, ErrorCode.NONE)
         if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what clients know to retry of a group coordinator
         if code is not ErrorCode.NONE:
             raise KafkaError.of(code, f"{key} is not known to be in the transaction")
+        # In this turn of the loop: the log takes no offsets that a marker has come before.
         return await self._groups.commit_in_transaction(commit, writer)
 
     # ---- the partition -------------------------------------------------------------------------------------------
@@ -247,23 +255,41 @@ class TransactionalWrites:
         producer = _producer_of(entry)
         if producer is None:
             return False
-        partition = self._replicas.partition(TopicPartition(entry[0], entry[1]))
-        if partition is None or not partition.is_leader:
-            return False
-        producers = partition.log.producers
-        if not producers.needs_verification(*producer):
+        if not self._needs_verification(TopicPartition(*entry[:2]), producer):
             return False
         if not version.adds_partitions and not self._config.is_verification_enabled:
+            producers = self._replicas.leader_partition(TopicPartition(*entry[:2])).log.producers
             producers.confirm(producer.producer_id, producers.begin_verification(*producer))
             return False
         return True
 
-    def _confirm(self, key: TopicPartition, producer: Producer, guard: VerificationGuard) -> bool:
-        """Whether the answer still holds in the partition; where it is led no more the log refuses the batch."""
+    def _producers_of(self, key: TopicPartition) -> ProducerState | None:
+        """Who has written to a partition that is led here."""
         partition = self._replicas.partition(key)
-        if partition is None or not partition.is_leader:
-            return True
-        return partition.log.producers.confirm(producer.producer_id, guard)
+        return partition.log.producers if partition is not None and partition.is_leader else None
+
+    def _needs_verification(self, key: TopicPartition, producer: Producer) -> bool:
+        producers = self._producers_of(key)
+        return producers is not None and producers.needs_verification(*producer)
+
+    def _begin_verifications(
+        self,
+        guards: dict[TopicPartition, VerificationGuard],
+        partitions: Collection[TopicPartition],
+        producer: Producer,
+    ) -> None:
+        for key in partitions:
+            producers = self._producers_of(key)
+            if producers is not None:
+                guards[key] = producers.begin_verification(*producer)
+
+    def _confirm_one(
+        self, key: TopicPartition, producer: Producer, guards: Mapping[TopicPartition, VerificationGuard]
+    ) -> None:
+        """The coordinator knows the partition: that counts unless a marker has come since the question left."""
+        producers = self._producers_of(key)
+        if producers is not None and key in guards:
+            producers.confirm(producer.producer_id, guards[key])
 
 
 def _producer_of(entry: AppendEntry) -> Producer | None:
