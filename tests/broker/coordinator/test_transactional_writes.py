@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.api.transactions import txn_offset_commit
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
@@ -18,6 +19,7 @@ from barnabas_broker.coordinator.transaction.config import TransactionCoordinato
 from barnabas_broker.coordinator.transaction.state import Producer
 from barnabas_broker.coordinator.transaction.verification import Verification
 from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
+from barnabas_log.errors import InvalidTransactionState
 from barnabas_log.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -29,8 +31,14 @@ from barnabas_wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from barnabas_wire.kafka.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas_wire.records.batch import Record, build_batch
 from tests.support import virtual_loop
+from tests.support.images import make_image
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
@@ -76,6 +84,7 @@ class FakeReplicas:
     def __init__(self) -> None:
         self.producers = {KEY: FakeProducers(), OTHER: FakeProducers(), OFFSETS: FakeProducers()}
         self.appended: list[tuple[str, int, bytes]] = []
+        self.error: KafkaError | None = None
 
     def partition(self, key: TopicPartition) -> Any:
         found = self.producers.get(key)
@@ -86,7 +95,7 @@ class FakeReplicas:
     def append_records(self, entries: Any, *, respond: Any, **named: Any) -> None:
         for topic, number, batches in entries:
             self.appended.append((topic, number, bytes(batches)))
-        respond([AppendOutcome(topic, number, None, Offset(9)) for topic, number, _ in entries])
+        respond([AppendOutcome(topic, number, self.error, Offset(9)) for topic, number, _ in entries])
 
 
 class FakeBrokers:
@@ -412,6 +421,41 @@ def test_a_partition_that_a_marker_comes_to_while_another_is_waited_for_is_asked
         bench.brokers.code = answer
         assert await bench.produce(entry(), entry(OTHER)) == [ErrorCode.NONE, ErrorCode.NONE]
         assert not any(bench.replicas.producers[each].needs_verification(7, 0) for each in (KEY, OTHER))
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(OLD, ErrorCode.NOT_ENOUGH_REPLICAS), (NEW, ErrorCode.CONCURRENT_TRANSACTIONS)]
+)
+def test_a_batch_that_a_marker_overtakes_while_it_is_recompressed_may_be_sent_again(
+    version: WriteVersion, code: ErrorCode
+) -> None:
+    async def main(bench: Bench) -> None:
+        bench.replicas.error = InvalidTransactionState("not known to be in the transaction")
+        assert await bench.produce(entry(), version=version) == [code]
+
+    run(main)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)])
+def test_offsets_outside_the_transaction_have_a_code_that_the_client_knows(version: int, code: ErrorCode) -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.code = lambda key: ErrorCode.TRANSACTION_ABORTABLE
+        request = TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=0,
+            topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
+        )
+        services = SimpleNamespace(
+            metadata=SimpleNamespace(image=make_image(topics={"t": [((1,), (1,), 1)]})), transactional=bench.writes
+        )
+        access = SimpleNamespace(require=lambda *asked: None, may=lambda *asked: True)
+        context = SimpleNamespace(api_version=version, access=access)
+        answer = await txn_offset_commit(services, context, request)  # type: ignore[arg-type]
+        assert [partition.error_code for topic in answer.topics for partition in topic.partitions] == [code]
 
     run(main)
 

@@ -24,6 +24,7 @@ from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.state import Producer
 from barnabas_broker.coordinator.transaction.verification import Verification
+from barnabas_log.errors import InvalidTransactionState
 from barnabas_log.producer_state import ProducerState, VerificationGuard
 from barnabas_replication.errors import NotEnoughReplicas, RequestTimedOut
 from barnabas_replication.manager import ReplicaManager
@@ -154,7 +155,7 @@ class TransactionalWrites:
                 [
                     AppendOutcome(topic, number, refused[TopicPartition(topic, number)])
                     if TopicPartition(topic, number) in refused
-                    else next(tried)
+                    else _judged(next(tried), request.version)
                     for topic, number, _ in request.entries
                 ]
             )
@@ -299,6 +300,14 @@ def _producer_of(entry: AppendEntry) -> Producer | None:
         return None
     _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = HEADER.unpack_from(batches)
     return Producer(producer_id, epoch) if attributes & TRANSACTIONAL_FLAG and producer_id >= 0 else None
+
+
+def _judged(outcome: AppendOutcome, version: WriteVersion) -> AppendOutcome:
+    """What came of an append that was verified. One may wait for its topic's codec after that, and a marker come first: what the log
+    says then is not its coordinator's word, which the producer gets when it tries again."""
+    if isinstance(outcome.error, InvalidTransactionState):
+        return outcome._replace(error=_refusal(ErrorCode.CONCURRENT_TRANSACTIONS, version))
+    return outcome
 
 
 def _refusal(code: ErrorCode, version: WriteVersion) -> KafkaError:
