@@ -20,7 +20,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.records import PartitionRecord, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, METADATA_TOPIC, BrokerId
 from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 
@@ -256,6 +256,21 @@ def test_growth_that_cannot_be_is_refused(growth: dict[str, Any], code: ErrorCod
     cluster = three()
     cluster.create("t", [1, 2])
     assert codes(grow(cluster, TopicGrowth(**growth))) == [code]
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_no_topic_grows_in_which_coordinators_look_for_names_by_the_count(name: str, validate_only: bool) -> None:
+    cluster = three()
+    create(cluster, topic(name, partitions=2, factor=2), topic("__consumer_offsets2", partitions=1, factor=1))
+    start = len(cluster.log)
+    for growth in ({"partition_count": 3}, {"partition_count": 3, "assignments": ((BrokerId(1), BrokerId(2)),)}):
+        (refused,) = grow(cluster, TopicGrowth(name=name, **growth), validate_only=validate_only)  # type: ignore[arg-type]
+        assert refused.error is not None
+        assert refused.error.code is ErrorCode.INVALID_PARTITIONS
+        assert name in refused.error.message and "2 partitions" in refused.error.message
+    assert len(cluster.log) == start
+    assert codes(grow(cluster, TopicGrowth(name="__consumer_offsets2", partition_count=3))) == [None]
 
 
 def test_a_topic_grows_once_per_request() -> None:

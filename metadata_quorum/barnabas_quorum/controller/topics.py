@@ -2,7 +2,7 @@
 
 May touch:  image, placement, configs.   Must not touch: everything that waits.
 Invariants: a topic is created completely or not at all (all its records in one batch); a name is taken from its TopicRecord
-            to its RemoveTopicRecord, an id is never reused; partitions are only ever added.
+            to its RemoveTopicRecord, an id is never reused; partitions are only ever added, to the topics of coordinators never.
 Read next:  placement.py, image/topics.py.
 """
 
@@ -46,7 +46,7 @@ from barnabas_quorum.records import (
     TopicRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, BrokerId, Epoch, Uuid
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, BrokerId, Epoch, Uuid
 
 TOPIC_NAME_CHARS_MAX = 249
 """So that `<name>-<partition>` and its suffixes fit into a file name of 255 bytes."""
@@ -144,6 +144,7 @@ def create_partitions(
                     ErrorCode.INVALID_REQUEST, f"topic {growth.name!r} is named twice in one request; name it once"
                 )
             topic = _find(image, TopicReference(name=growth.name))
+            _check_may_grow(topic)
             assignments = _growth_assignments(image, topic, growth, context)
             check_limits(image, context.limits, topic.name, assignments, present=len(topic.partitions), also=placed)
             _check_size(len(records) + len(assignments), context)
@@ -237,6 +238,18 @@ def _assignments(image: MetadataImage, topic: CreatableTopic, context: DecisionC
         replication_factor=topic.replication_factor,
         random=context.random,
     )
+
+
+def _check_may_grow(topic: TopicImage) -> None:
+    """Coordinators find a group or a transactional id by its hash modulo the count: with another count they would look for nearly
+    all of them where nothing is, and begin anew there. Kafka lets such a topic grow."""
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError.of(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r} keeps its {len(topic.partitions)} partitions: with more of them, groups and transactions would be "
+            "looked for where they are not; size it before it is made, by offsets.topic.num.partitions or "
+            "transaction.state.log.num.partitions",
+        )
 
 
 def _growth_assignments(
