@@ -265,7 +265,7 @@ def test_no_topic_grows_in_which_coordinators_look_for_names_by_the_count(name: 
     create(cluster, topic(name, partitions=2, factor=2), topic("__consumer_offsets2", partitions=1, factor=1))
     start = len(cluster.log)
     for growth in ({"partition_count": 3}, {"partition_count": 3, "assignments": ((BrokerId(1), BrokerId(2)),)}):
-        (refused,) = grow(cluster, TopicGrowth(name=name, **growth), validate_only=validate_only)  # type: ignore[arg-type]
+        (refused,) = grow(cluster, TopicGrowth(name=name, **growth), validate_only=validate_only)
         assert refused.error is not None
         assert refused.error.code is ErrorCode.INVALID_PARTITIONS
         assert name in refused.error.message and "2 partitions" in refused.error.message

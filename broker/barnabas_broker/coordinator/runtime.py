@@ -172,8 +172,10 @@ class CoordinatorRuntime(Generic[S]):
         clock_ms: Callable[[], int],
         commit_timeout_ms: int,
         load_bytes: int,
+        on_loaded: Callable[[int, S], None] = lambda partition, shard: None,
     ) -> None:
-        """`clock_ms` is the wall clock; `commit_timeout_ms` bounds how long a reply waits for replication."""
+        """`clock_ms` is the wall clock; `commit_timeout_ms` bounds how long a reply waits for replication; `on_loaded` hears which
+        partition was read, before anything is decided in it."""
         self.name = name
         self.stats = CoordinatorStats()
         self._unreadable: dict[int, KafkaError] = {}
@@ -183,6 +185,7 @@ class CoordinatorRuntime(Generic[S]):
         self._clock_ms = clock_ms
         self._commit_timeout_ms = commit_timeout_ms
         self._load_bytes = load_bytes
+        self._on_loaded = on_loaded
         self._hosted: dict[int, _Hosted[S]] = {}
         self._load_turn = asyncio.Lock()
         """Taken for one slice of loading: fifty partitions that load at once would else take the loop for fifty slices."""
@@ -428,6 +431,7 @@ class CoordinatorRuntime(Generic[S]):
         self._unreadable.pop(hosted.partition, None)
         hosted.state = ShardState.ACTIVE
         self.stats.loads += 1
+        self._on_loaded(hosted.partition, hosted.shard)
         self._perform(hosted, hosted.shard.on_loaded(now_ms=self._clock_ms()))
         for decide in hosted.after_load:
             self._perform(hosted, decide(hosted.shard, self._clock_ms()))

@@ -35,6 +35,11 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         "Partitions of the offsets topic hosted here.",
         [({"state": state}, count) for state, count in shards.items()],
     )
+    yield gauge(
+        "group_misplaced_partitions",
+        "Of them, those that hold groups of others: the topic was given more partitions after it was made.",
+        [({}, len(groups.misplaced_partitions))],
+    )
     try:
         states = Counter(group.state for group in copied(groups.list_groups))
     except KafkaError:

@@ -28,6 +28,11 @@ def transaction_families(sources: NodeSources) -> Iterator[Metric]:
         "Partitions of the transactions topic hosted here.",
         [({"state": state}, count) for state, count in shards.items()],
     )
+    yield gauge(
+        "transaction_misplaced_partitions",
+        "Of them, those that hold transactional ids of others: the topic was given more partitions after it was made.",
+        [({}, len(transactions.misplaced_partitions))],
+    )
     states = copied(transactions.states)
     counts = Counter(state.status for state in states)
     yield gauge(

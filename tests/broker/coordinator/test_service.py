@@ -316,3 +316,33 @@ def test_an_answered_commit_survives_and_an_unanswered_one_may_not() -> None:
                 assert second.groups.fetch_offsets("g", [FLIGHTS])[0].offset == 1
 
     virtual_loop.run(main())
+
+
+def test_a_topic_that_was_given_more_partitions_is_reported_by_who_loads_it(caplog: pytest.LogCaptureFixture) -> None:
+    """What a partition holds bears witness to the count it was written under."""
+
+    async def main() -> None:
+        log = FakeLog()
+        names = [f"g{number}" for number in range(20)]
+        async with group_bench(log) as bench:
+            await bench.lead()
+            for name in names:
+                await bench.groups.commit_offsets(commit(5, group_id=name))
+        async with group_bench(log.successor()) as bench:
+            await bench.lead(epoch=2)
+            assert bench.groups.misplaced_partitions == set()
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+        grown = make_image(topics=TOPICS | {OFFSETS_TOPIC: TOPICS[OFFSETS_TOPIC] * 2})
+        async with group_bench(log.successor(), image=grown) as bench:
+            await bench.lead(epoch=3)
+            moved = [name for name in names if bench.groups.partition_for(name) >= PARTITIONS]
+            assert bench.groups.misplaced_partitions == {
+                bench.groups.partition_for(name) - PARTITIONS for name in moved
+            }
+            (reported,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+            assert f"{OFFSETS_TOPIC} has {2 * PARTITIONS} partitions" in reported
+            for partition in range(PARTITIONS):
+                bench.groups.on_resigned(partition)
+            assert bench.groups.misplaced_partitions == set()
+
+    virtual_loop.run(main())

@@ -231,6 +231,26 @@ def test_markers_of_many_transactions_go_to_a_broker_in_one_request() -> None:
     run(main)
 
 
+def test_ids_in_another_partition_than_their_count_says_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            await it.init("id")
+            home = it.coordinator.partition_for("id")
+        # by one more partition the id belongs to another one
+        grown = make_image(topics=TOPICS | {TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * 3})
+        async with bench(log.successor(), image=grown) as it:
+            assert it.coordinator.partition_for("id") != home
+            await it.lead(epoch=2)
+            assert it.coordinator.misplaced_partitions == {home}
+            assert any(f"{TRANSACTION_TOPIC} has 3 partitions" in record.getMessage() for record in caplog.records)
+            it.coordinator.on_resigned(home)
+            assert it.coordinator.misplaced_partitions == set()
+
+    run(main)
+
+
 @pytest.mark.parametrize("trouble", ["refused", "unreachable", "no leader"])
 def test_a_marker_is_sent_until_it_is_written(trouble: str) -> None:
     async def main() -> None:

@@ -253,6 +253,7 @@ def stand_ins() -> dict[str, Any]:
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),
             existing_groups=lambda: [make_group()],
+            misplaced_partitions={3, 4},
             list_groups=lambda: [GroupListing("g", "consumer", "Stable", "classic")] * 2,
             committed_offsets=lambda: [("g", TopicPartition("t", index), Offset(9 * index)) for index in range(3)],
         ),
@@ -267,6 +268,7 @@ def stand_ins() -> dict[str, Any]:
             ],
             markers=SimpleNamespace(due_since_ms=lambda: [NOW_MS - 5_000, NOW_MS - 7_000]),
             marker_stats=MarkerStats(requests=2, written=6, retried=1),
+            misplaced_partitions=set(),
         ),
         "controller": SimpleNamespace(
             stats=ControllerDriverStats(
@@ -299,6 +301,7 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_damaged_ranges") == 2
     assert value(samples, "log_cleaner_uncleanable_logs") == 1
     assert value(samples, "group_partitions", state="active") == 2
+    assert (value(samples, "group_misplaced_partitions"), value(samples, "transaction_misplaced_partitions")) == (2, 0)
     assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "transactions", state="Ongoing") == 2
     assert value(samples, "transaction_partitions", state="active") == 1

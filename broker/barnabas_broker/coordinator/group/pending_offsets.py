@@ -89,6 +89,10 @@ class PendingOffsets:
         """Whether any offset of the group is unstable."""
         return group_id in self._by_group
 
+    def groups(self) -> Iterator[str]:
+        """Those that have unstable offsets."""
+        return iter(self._by_group)
+
     def keys_of(self, group_id: str) -> Iterator[TopicPartition]:
         """The group's unstable keys."""
         return (key for group, key in self._unstable if group == group_id)

@@ -77,12 +77,18 @@ class GroupCoordinator:
             clock_ms=clock_ms,
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             load_bytes=config.offsets_load_buffer_size,
+            on_loaded=lambda partition, shard: self._topic.note_loaded(partition, shard.names()),
         )
 
     @property
     def stats(self) -> CoordinatorStats:
         """Counters of the runtime."""
         return self._runtime.stats
+
+    @property
+    def misplaced_partitions(self) -> set[int]:
+        """Led partitions that hold groups of others: see InternalTopic.misplaced."""
+        return self._topic.misplaced
 
     # ---- start and stop ----------------------------------------------------------------------------------------------------
 
@@ -97,6 +103,7 @@ class GroupCoordinator:
     def on_resigned(self, partition: int) -> None:
         """This broker no longer leads the partition."""
         self._runtime.on_resigned(partition)
+        self._topic.note_resigned(partition)
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Topics are gone from the cluster: forget the offsets committed for them."""

@@ -8,7 +8,8 @@ Read next:  classic.py (membership, and where its steps are), offsets.py (commit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import assert_never
 
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
@@ -67,6 +68,10 @@ class GroupShard:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
+
+    def names(self) -> Iterator[str]:
+        """Every group of which the partition holds a record, some of them twice."""
+        return chain(self.offsets, self.groups, self.pending.groups())
 
     # ---- membership ----------------------------------------------------------------------------------------------
 

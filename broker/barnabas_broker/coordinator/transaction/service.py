@@ -103,12 +103,18 @@ class TransactionCoordinator:
             clock_ms=clock_ms,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_bytes=config.state_log_load_buffer_size,
+            on_loaded=lambda partition, shard: self.topic.note_loaded(partition, shard.states),
         )
 
     @property
     def stats(self) -> CoordinatorStats:
         """Counters of the runtime."""
         return self._runtime.stats
+
+    @property
+    def misplaced_partitions(self) -> set[int]:
+        """Led partitions that hold transactional ids of others: see InternalTopic.misplaced."""
+        return self.topic.misplaced
 
     @property
     def marker_stats(self) -> MarkerStats:
@@ -130,6 +136,7 @@ class TransactionCoordinator:
     def on_resigned(self, partition: int) -> None:
         """This broker no longer leads the partition."""
         self._runtime.on_resigned(partition)
+        self.topic.note_resigned(partition)
         self.markers.forget(lambda transactional_id: self.partition_for(transactional_id) == partition)
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
