@@ -22,6 +22,7 @@ from typing import Final
 from barnabas_log.disk import Disk
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.records.crc32c import crc32c
 
 RECOVERY_POINTS_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
@@ -35,12 +36,21 @@ PARTITION_METADATA_FILE: Final = "partition.metadata"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_SEAL_BYTES = len("crc32c: 00000000\n")
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
     """The offsets of a checkpoint file; empty if there is none. Raises CorruptCheckpoint."""
+    try:
+        return decode_offsets(disk.read_file(path), path)
+    except FileNotFoundError:
+        return {}
+
+
+def decode_offsets(content: bytes, path: str) -> dict[TopicPartition, Offset]:
+    """The offsets in a checkpoint file's content. Raises CorruptCheckpoint, which names the path."""
     offsets: dict[TopicPartition, Offset] = {}
-    for line in _read_entries(disk, path):
+    for line in _entries(content, path):
         fields = line.split(" ")
         if len(fields) != 3:
             raise CorruptCheckpoint(f"{path}: {line!r} is not 'topic partition offset'")
@@ -51,10 +61,15 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
     return offsets
 
 
+def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    """Content of a checkpoint file."""
+    lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+    return _encode(lines, len(offsets))
+
+
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Replace the checkpoint file, blocking until it is durable."""
-    lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-    disk.write_file_atomically(path, _encode(lines, len(offsets)))
+    disk.write_file_atomically(path, encode_offsets(offsets))
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[Epoch, Offset]]:
@@ -125,6 +140,17 @@ def write_clean_shutdown(disk: Disk, path: str, *, broker_epoch: int) -> None:
     disk.write_file_atomically(path, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
 
 
+def seal(body: bytes) -> bytes:
+    """The text with its checksum as a last line, `crc32c: <8 hexadecimal digits>`: of files that are our own."""
+    return body + b"crc32c: %08x\n" % crc32c(body)
+
+
+def unseal(content: bytes) -> bytes | None:
+    """The text of a sealed file; None where its checksum is missing or wrong."""
+    body = content[:-_SEAL_BYTES]
+    return body if content == seal(body) else None
+
+
 def _encode(lines: Iterable[str], count: int) -> bytes:
     return "".join(f"{line}\n" for line in (_VERSION, str(count), *lines)).encode()
 
@@ -134,6 +160,10 @@ def _read_entries(disk: Disk, path: str) -> list[str]:
         content = disk.read_file(path)
     except FileNotFoundError:
         return []
+    return _entries(content, path)
+
+
+def _entries(content: bytes, path: str) -> list[str]:
     lines = content.decode(errors="replace").split("\n")
     if len(lines) < 3 or lines[0] != _VERSION or lines[-1] != "" or lines[1] != str(len(lines) - 3):
         raise CorruptCheckpoint(f"{path} is cut off or not a version {_VERSION} checkpoint")

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from barnabas_log import checkpoints
 from barnabas_log.config import LogConfig, LogManagerConfig
+from barnabas_log.directory_state import OWN_DIRECTORY, DirectoryState
 from barnabas_log.disk import Disk
 from barnabas_log.flush import FlushRounds
 from barnabas_log.log_listener import LogListener
@@ -64,6 +65,7 @@ class LogDirectory:
         self.error: OSError | None = None
         self.has_room = True
         self.reserve = Reserve(disk, self.file(RESERVE_FILE), config.reserve_bytes)
+        self.state = DirectoryState(disk, path)
         self.saved = SavedOffsets(disk, path, logs=self.logs, reserve=self.reserve)
         self.rounds = FlushRounds(disk=disk, on_flushed=on_flushed, on_failed=lambda error: on_failed(self, error))
         self.scrub = Scrubber(
@@ -94,11 +96,14 @@ class LogDirectory:
             self._disk.remove(clean_file)
         # the names of logs too: a process that was killed may have made them and not flushed them
         self._disk.sync_directory(self.path)
+        self.state.load()
         saved = self.saved
         saved.load()
         opening: list[Callable[[], UnifiedLog]] = []
         for name in self._disk.list_directory(self.path):
             path = self.file(name)
+            if name == OWN_DIRECTORY:
+                continue
             if name.endswith(DELETE_SUFFIX):
                 await self._disk.run(self._disk.remove_tree, path)
                 continue
@@ -118,12 +123,18 @@ class LogDirectory:
                 high_watermark=saved.high_watermarks.get(topic_partition, Offset(0)),
                 is_clean_shutdown=broker_epoch is not None,
                 may_have_gaps=topic_partition in saved.clean_offsets,
+                has_second_witness=self.state.has_second_witness,
+                is_log_start_proved=saved.is_log_start_proved,
                 listener=listener,
             )
             opening.append(open_log)
         slices = [opening[first : first + _OPENED_AT_ONCE] for first in range(0, len(opening), _OPENED_AT_ONCE)]
         results = list(chain(*await asyncio.gather(*(self._disk.run(_open_all, some) for some in slices))))
         opened = [result for result in results if isinstance(result, UnifiedLog)]
+        for log in opened:
+            of = log.topic_partition
+            log.was_flushed = broker_epoch is not None or bool(saved.recovery_points.get(of))
+            log.was_committed = log.was_flushed or bool(saved.high_watermarks.get(of))
         for result in results:
             if isinstance(result, BaseException):
                 for log in opened:

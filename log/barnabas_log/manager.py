@@ -5,7 +5,8 @@ Invariants: the clean-shutdown file is the last thing written and the first thin
 Read next:  its parts: log_homes.py, directory_health.py, checkpointing.py, log_repairs.py; then log_directory.py, unified_log.py.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
-replica that the cluster does not know, and the checkpoint files of checkpoints.py.
+replica that the cluster does not know, or of a log that nobody can say whose it is, the checkpoint files of checkpoints.py, and
+what is ours alone in the directory of directory_state.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from barnabas_log.cleaner.process import Transform, WorkerProcess
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.directory_health import DirectoryHealth
+from barnabas_log.directory_state import NO_BROKER_EPOCH, LostReplica
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushStats
@@ -36,6 +38,7 @@ from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.opening import open_partition_log
 from barnabas_log.removals import DELETE_SUFFIX, Removals
 from barnabas_log.room import is_no_room
+from barnabas_log.topic_witness import Fate, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
 
@@ -200,6 +203,12 @@ class LogManager:
         opened, broker_epoch = await directory.open_logs(
             config=self._loaded_config, clock_ms=self._clock_ms, listener=self
         )
+        self.stats.checkpoints_doubted += len(directory.saved.doubts)
+        lost = self._missing_in(directory, {log.topic_partition: log for log in opened})
+        for name, what in lost.items():
+            logger.error("%s has lost records: %s", name, what.why)
+        directory.state.add_lost(lost)  # before any file says less
+        self.stats.replicas_lost += len(lost)
         for log in opened:
             log.has_settings = False
             log.clean_offset = directory.saved.clean_offsets.get(log.topic_partition, Offset(0))
@@ -210,10 +219,30 @@ class LogManager:
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
                 self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
+        directory.state.note_second_witness()
         directory.saved.note_missing()
         directory.scrub.load()
         directory.scrub.request_unread()
         return broker_epoch
+
+    def _missing_in(
+        self, directory: LogDirectory, opened: Mapping[TopicPartition, UnifiedLog]
+    ) -> dict[TopicPartition, LostReplica]:
+        """The replicas in the directory that lack what they had flushed, by checkpoints that are proved."""
+        lost = {}
+        for name, (topic_id, point) in directory.saved.proved_points.items():
+            log = opened.get(name)
+            start = directory.saved.log_starts.get(name, Offset(0))
+            if name in directory.state.lost or point <= start:
+                continue
+            if log is None:
+                path = directory.file(str(name))
+                if not any(self._disk.exists(other.file(str(name))) for other in self._directories if not other.error):
+                    lost[name] = LostReplica(topic_id, point, f"{path} is gone, it held offsets up to {point - 1}")
+            elif log.topic_id == topic_id and 0 <= (end := log.recovery_report.missing_from) < point:
+                why = f"{log.directory} ends at offset {end}, and was flushed up to {point}"
+                lost[name] = LostReplica(topic_id, point, why)
+        return lost
 
     # -- logs ------------------------------------------------------------------------------------------------------
 
@@ -237,13 +266,12 @@ class LogManager:
         """
         log = self._homes.logs.get(topic_partition)
         if log is not None:
-            if log.topic_id == ZERO_UUID:
-                try:
-                    log.set_topic_id(topic_id)
-                except OSError as error:
-                    raise self.health.refuse(self._homes.directories[log], error) from error
-            elif log.topic_id != topic_id:
+            if fate_of(log.identity, log.topic_id, topic_id=topic_id) is not Fate.SERVE:
                 raise InconsistentTopicId(f"{log.directory} is of topic id {log.topic_id}, not {topic_id}")
+            try:
+                log.take_topic_id(topic_id)
+            except OSError as error:
+                raise self.health.refuse(self._homes.directories[log], error) from error
             log.update_config(config)
             return log
         online = self.health.online
@@ -292,6 +320,62 @@ class LogManager:
         log = self._homes.logs.pop(topic_partition, None)
         target = None if log is None else self._homes.take_out(log, STRAY_SUFFIX)
         return None if target is None else target[0]
+
+    # -- replicas that have lost what they had ---------------------------------------------------------------------
+
+    def lost_replica(self, topic_partition: TopicPartition, topic_id: Uuid) -> LostReplica | None:
+        """What the replica here has lost of that topic, until it was refilled or somebody accepted it; None when nothing."""
+        for directory in self.health.online:
+            found = directory.state.lost.get(topic_partition)
+            if found is not None and found.topic_id == topic_id:
+                return found
+        return None
+
+    def give_up(self, topic_partition: TopicPartition, lost: LostReplica) -> str | None:
+        """Set a log aside whose topic is not known for sure, once it is durable that the replica of that topic has lost it.
+
+        Returns where it is now, None if it is not here or its directory has failed.
+        """
+        log = self._homes.logs.get(topic_partition)
+        if log is None:
+            return None
+        directory = self._homes.directories[log]
+        self.stats.replicas_lost += 1
+        try:
+            directory.state.add_lost({topic_partition: lost})
+        except OSError as error:
+            self.health.fail(directory, error)
+            return None
+        return self.set_aside(topic_partition)
+
+    def forget_lost(self, topic_partition: TopicPartition) -> None:
+        """The replica is refilled, its loss accepted, or it is gone."""
+        for directory in self.health.online:
+            try:
+                directory.state.forget_lost((topic_partition,))
+            except OSError as error:
+                self.health.fail(directory, error)
+
+    @property
+    def lost(self) -> dict[TopicPartition, LostReplica]:
+        """All that is written down of lost replicas."""
+        return {name: lost for directory in self.health.online for name, lost in directory.state.lost.items()}
+
+    # -- registrations ---------------------------------------------------------------------------------------------
+
+    def epoch_of(self, directory_id: Uuid) -> int:
+        """The broker epoch that the directory says it was last registered in, -1 where it does not say. Any thread."""
+        epochs = [directory.state.broker_epoch for directory in self._directories if directory.id == directory_id]
+        return epochs[0] if epochs else NO_BROKER_EPOCH
+
+    async def note_registration(self, broker_epoch: int) -> None:
+        """Write into every directory that works that it is part of this registration; one that cannot take it fails."""
+        for directory in self._directories:
+            if directory.error is None and directory.state.broker_epoch != broker_epoch:
+                try:
+                    await self._disk.run(directory.state.note_registration, broker_epoch)
+                except OSError as error:
+                    self.health.fail(directory, error)
 
     def directory_id(self, log: UnifiedLog) -> Uuid:
         """Id of the directory that a log is in (KIP-858)."""

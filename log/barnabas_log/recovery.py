@@ -16,6 +16,8 @@ Before all that, swaps of compacted segments that a stop cut short are finished 
 start over does (truncating.py).
 
 Not obvious:
+  - The leader epoch file is a copy of what the batches bear, without a checksum: a few headers for each of its entries are compared
+    at each start, and where one says otherwise all epochs are read from the batches anew.
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
     next begins all the same, or its tail is lost, or Kafka's cleaner wrote it (early_end.py). An offset above that of the batch
     behind it is rot, for no CRC covers it. Which logs may have gaps, cleaner-offset-checkpoint says, before they have the first.
@@ -34,7 +36,7 @@ from typing import NamedTuple
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransactions
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, START_OVER_FILE, read_start_over, write_epochs
 from barnabas_log.cleaner.swap import finish_swaps
-from barnabas_log.config import LogConfig
+from barnabas_log.config import INT64_MAX, LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.early_end import Tail, is_early, named_end
 from barnabas_log.errors import CorruptCheckpoint
@@ -55,10 +57,8 @@ from barnabas_log.segment import (
 )
 from barnabas_log.segment_proof import note_damaged_tail, rebuild_segment
 from barnabas_log.segments import Segments
-from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
-from barnabas_wire.records.batch import (
-    CorruptBatch,
-)
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
+from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class RecoveryReport(NamedTuple):
     """Cut off, whole later segments included."""
     is_flushed_data_lost: bool
     """Whether something below the recovery point is damaged or missing: the disk lost what it had confirmed."""
+    missing_from: Offset = NO_OFFSET
+    """Where the log ends, if that is below its recovery point and no bytes are left of what was there; NO_OFFSET when not so."""
 
 
 class RecoveredLog(NamedTuple):
@@ -99,8 +101,11 @@ def recover_log(
     is_clean_shutdown: bool,
     keeps_damage: bool = True,
     may_have_gaps: bool = False,
+    is_log_start_proved: bool = True,
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
+
+    is_log_start_proved: whether a checksum vouches for that number; else no log is emptied because it ends before it.
 
     keeps_damage: what is not sound below the recovery point stays as damage, to be repaired from another replica; else the log
     ends before it.
@@ -113,10 +118,17 @@ def recover_log(
         recovery_point = log_start_offset = started_over
     bases = _sweep(disk, directory)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
-    epochs = _load_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments)
-    saved = list(epochs.entries)
     if not segments:
-        return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
+        is_missing = recovery_point > log_start_offset
+        report = RecoveryReport(0, 0, is_missing, log_start_offset if is_missing else NO_OFFSET)
+        epochs = LeaderEpochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}")
+        epochs.is_dirty = True
+        return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset, report=report)
+    indexed = len(segments) if is_clean_shutdown else _first_to_prove(segments, recovery_point)
+    epochs = _load_epochs(
+        disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments, indexed=indexed, log_start_offset=log_start_offset
+    )
+    saved = list(epochs.entries)
     if is_clean_shutdown:
         end_offset, report = _check_clean(segments, epochs, recovery_point, may_have_gaps=may_have_gaps)
     else:
@@ -127,11 +139,22 @@ def recover_log(
     is_end_damaged = end_offset < recovery_point and recovery_point > log_start_offset
     if keeps_damage and is_end_damaged and report.is_flushed_data_lost:
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
+        if _is_cut_off(segments[-1]):
+            report = report._replace(missing_from=end_offset)
         note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()
         segments.append(LogSegment.create(disk, directory, recovery_point, config, now_ms=now_ms))
         disk.sync_directory(directory)
         end_offset = recovery_point
+    if end_offset < log_start_offset and not is_log_start_proved:
+        logger.error(
+            "%s ends at %d, before the start %d that its checkpoint names and no checksum vouches for: it starts where its "
+            "segments do",
+            directory,
+            end_offset,
+            log_start_offset,
+        )
+        log_start_offset = segments[0].base_offset
     if end_offset < log_start_offset:
         logger.warning("%s ends at %d, before its start %d: starting empty", directory, end_offset, log_start_offset)
         for segment in segments:
@@ -225,13 +248,23 @@ def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_
             disk.remove(snapshot_path(directory, offset))
 
 
-def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpochs:
-    """From the checkpoint; from the headers of all batches where there is none, or none that can be read."""
+def _load_epochs(
+    disk: Disk, path: str, segments: list[LogSegment], *, indexed: int, log_start_offset: Offset
+) -> LeaderEpochs:
+    """From the checkpoint; from the headers of all batches where there is none, none that can be read, or one that they contradict.
+
+    indexed: of so many segments the indexes are believed.
+    """
     try:
         epochs = LeaderEpochs.load(disk, path)
     except CorruptCheckpoint as error:
         logger.warning("%s; epochs are taken from the batches", error)
         epochs = LeaderEpochs(disk, path)
+    with suppress(CorruptBatch, FileNotFoundError):  # what cannot be read contradicts nothing
+        contradiction = _contradiction(epochs, segments[:indexed], log_start_offset=log_start_offset)
+        if contradiction:
+            logger.warning("%s is wrong (%s); epochs are taken from the batches", path, contradiction)
+            epochs.clear()
     if not epochs.entries:
         for number, segment in enumerate(segments):
             found: list[tuple[Epoch, Offset]] = []
@@ -249,6 +282,72 @@ def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpo
     return epochs
 
 
+def _contradiction(epochs: LeaderEpochs, segments: list[LogSegment], *, log_start_offset: Offset) -> str:
+    """Where the batches of these segments are not of the epochs that the entries say; empty where they are. Reads a few headers for each
+    entry: a batch bears its epoch, and what the file says beside that is a copy. Raises CorruptBatch, FileNotFoundError."""
+    if not segments or not epochs.entries:
+        return ""
+    limit = None
+    before = NO_EPOCH
+    for epoch, start in epochs.entries:
+        header = _batch_from(segments, start)
+        if header is None:
+            break
+        limit = header
+        if header.partition_leader_epoch >= 0 and epochs.epoch_at(header.base_offset) != header.partition_leader_epoch:
+            return f"offset {header.base_offset} is of epoch {header.partition_leader_epoch}, not of {epochs.epoch_at(header.base_offset)}"
+        former = _batch_before(segments, start)
+        is_first = before == NO_EPOCH and former is not None and former.base_offset < log_start_offset
+        if former is not None and not is_first and 0 <= former.partition_leader_epoch != before:
+            return f"offset {former.base_offset} is of epoch {former.partition_leader_epoch}, not of {before}"
+        before = epoch
+    last = _batch_before(segments, Offset(INT64_MAX)) if limit is not None else None
+    if last is not None and 0 <= last.partition_leader_epoch != epochs.epoch_at(last.base_offset):
+        return f"offset {last.base_offset} is of epoch {last.partition_leader_epoch}, not of {epochs.epoch_at(last.base_offset)}"
+    return ""
+
+
+def _batch_from(segments: list[LogSegment], offset: Offset) -> BatchHeader | None:
+    """The first batch that begins at that offset or later, None where there is none."""
+    first = max(0, sum(segment.base_offset <= offset for segment in segments) - 1)
+    for segment in segments[first:]:
+        for _, header in segment.headers(segment.offset_index.position_at_or_before(offset)):
+            if header.base_offset >= offset:
+                return header
+    return None
+
+
+def _batch_before(segments: list[LogSegment], offset: Offset) -> BatchHeader | None:
+    """The last batch that begins before that offset, None where there is none."""
+    found = None
+    for segment in reversed([segment for segment in segments if segment.base_offset < offset]):
+        for _, header in segment.headers(segment.offset_index.position_at_or_before(offset - 1)):
+            if header.base_offset >= offset:
+                break
+            found = header
+        if found is not None:
+            return found
+    return None
+
+
+def _first_to_prove(segments: list[LogSegment], recovery_point: Offset) -> int:
+    """Strictly below: data that was flushed up to a base may have been flushed before the roll, so without the indexes."""
+    return max(0, sum(segment.base_offset < recovery_point for segment in segments) - 1)
+
+
+def _is_cut_off(segment: LogSegment) -> bool:
+    """Whether what followed the sound part of the log's end is gone, and not only damaged: not even a header with as many bytes as it
+    names is left."""
+    left = segment.file.size_bytes - segment.size_bytes
+    if left < HEADER_BYTES:
+        return True
+    try:
+        header = segment.header_at(segment.size_bytes)
+    except CorruptBatch:
+        return True
+    return header.magic != MAGIC or header.size_bytes > left
+
+
 def _first_epoch(segment: LogSegment) -> Epoch | None:
     """Of its first batch; None where there is none that can be read."""
     try:
@@ -258,14 +357,21 @@ def _first_epoch(segment: LogSegment) -> Epoch | None:
 
 
 def _start_empty(
-    disk: Disk, directory: str, config: LogConfig, epochs: LeaderEpochs, *, now_ms: int, at: Offset
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    epochs: LeaderEpochs,
+    *,
+    now_ms: int,
+    at: Offset,
+    report: RecoveryReport = RecoveryReport(0, 0, False),  # noqa: B008 - immutable
 ) -> RecoveredLog:
     epochs.clear()
     producers = ProducerState()
     producers.clear(at)
     segment = LogSegment.create(disk, directory, at, config, now_ms=now_ms)
     aborted = AbortedTransactions(disk, directory)
-    return RecoveredLog(Segments([segment]), epochs, producers, aborted, at, at, RecoveryReport(0, 0, False))
+    return RecoveredLog(Segments([segment]), epochs, producers, aborted, at, at, report)
 
 
 def _check_clean(
@@ -317,8 +423,7 @@ def _prove(
 ) -> tuple[Offset, RecoveryReport]:
     """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut. Below `kept_end`
     nothing is cut."""
-    # Strictly below: data that was flushed up to a base may have been flushed before the roll, so without the indexes.
-    first = max(0, sum(segment.base_offset < recovery_point for segment in segments) - 1)
+    first = _first_to_prove(segments, recovery_point)
     epochs.truncate_from_end(segments[first].base_offset)
     for offset in list_snapshots(disk, directory):
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable

@@ -26,11 +26,12 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from barnabas_log import checkpoints
+from barnabas_log.checkpoint_twins import Settled, encode_twin, settle
+from barnabas_log.directory_state import OWN_DIRECTORY, write_own_file
 from barnabas_log.disk import Disk
-from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.room import Reserve, is_no_room
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,13 @@ class SavedOffsets:
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.clean_offsets: dict[TopicPartition, Offset] = {}
         """All four as the files have them."""
+        self.is_log_start_proved = False
+        """After load: whether the log starts were as their twin has them."""
+        self.proved_points: dict[TopicPartition, tuple[Uuid, Offset]] = {}
+        """After load: up to where logs were flushed for sure, and of which topics they are; empty where nothing is sure."""
+        self.doubts: list[str] = []
+        """After load: what is wrong with the files."""
+        self._point_ids: dict[TopicPartition, Uuid] = {}
         self.rising_log_starts: dict[UnifiedLog, Offset] = {}
         """Log starts that the file has, or is about to have, before the logs move there."""
         self.deleted: dict[TopicPartition, None] = {}
@@ -63,25 +71,49 @@ class SavedOffsets:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the files, blocking. One that cannot be read counts as missing. Raises OSError."""
-        self.recovery_points = self._read(checkpoints.RECOVERY_POINTS_FILE)
-        self.log_starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
-        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE)
-        self.clean_offsets = self._read(checkpoints.CLEAN_OFFSETS_FILE)
+        """Read the files and their twins, blocking; checkpoint_twins.py says what is believed. Raises OSError."""
+        points = self._read(checkpoints.RECOVERY_POINTS_FILE)
+        starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
+        self.recovery_points, self.log_starts = points.offsets, starts.offsets
+        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE).offsets
+        self.clean_offsets = self._read(checkpoints.CLEAN_OFFSETS_FILE).offsets
+        self.is_log_start_proved = starts.is_proved
+        self._point_ids = dict(points.topic_ids)
+        if points.is_proved:
+            self.proved_points = {
+                name: (topic_id, self.recovery_points[name])
+                for name, topic_id in points.topic_ids.items()
+                if name in self.recovery_points
+            }
+
+    @property
+    def _files(self) -> dict[str, dict[TopicPartition, Offset]]:
+        return {
+            checkpoints.RECOVERY_POINTS_FILE: self.recovery_points,
+            checkpoints.LOG_START_OFFSETS_FILE: self.log_starts,
+            checkpoints.HIGH_WATERMARKS_FILE: self.high_watermarks,
+            checkpoints.CLEAN_OFFSETS_FILE: self.clean_offsets,
+        }
 
     def note_missing(self) -> None:
         """After the logs were opened: what the files say of others is to be forgotten."""
-        files = (self.recovery_points, self.log_starts, self.high_watermarks, self.clean_offsets)
-        self.deleted = {name: None for saved in files for name in saved if name not in self._logs}
+        self.deleted = {name: None for saved in self._files.values() for name in saved if name not in self._logs}
         if self.deleted:
             self.deletion.set()
 
-    def _read(self, name: str) -> dict[TopicPartition, Offset]:
+    def _read(self, name: str) -> Settled:
+        path = f"{self._directory}/{name}"
+        settled = settle(self._content(path), self._content(f"{self._directory}/{OWN_DIRECTORY}/{name}"), path=path)
+        if settled.doubt:
+            logger.error("%s", settled.doubt)
+            self.doubts.append(settled.doubt)
+        return settled
+
+    def _content(self, path: str) -> bytes | None:
         try:
-            return checkpoints.read_offsets(self._disk, f"{self._directory}/{name}")
-        except CorruptCheckpoint as error:
-            logger.error("%s; going on as if it were not there", error)
-            return {}
+            return self._disk.read_file(path)
+        except FileNotFoundError:
+            return None
 
     # -- the periodic checkpoints ----------------------------------------------------------------------------------
 
@@ -125,7 +157,7 @@ class SavedOffsets:
             # Of a log that is deleted meanwhile nothing may be said: another may have its name already.
             here = {log.topic_partition: min(offset, log.high_watermark) for log, offset in offsets if self._has(log)}
             if here != self.high_watermarks:
-                checkpoints.write_offsets(self._disk, f"{self._directory}/{checkpoints.HIGH_WATERMARKS_FILE}", here)
+                self._write_both(checkpoints.HIGH_WATERMARKS_FILE, here)
                 self.high_watermarks = here
 
     def save_clean_offset(self, log: UnifiedLog, offset: Offset) -> None:
@@ -206,10 +238,23 @@ class SavedOffsets:
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """A checkpoint file; on a full disk in the room that is kept for it."""
-        path = f"{self._directory}/{name}"
         try:
-            checkpoints.write_offsets(self._disk, path, offsets)
+            self._write_both(name, offsets)
         except OSError as error:
             if not is_no_room(error) or not self._reserve.spend():
                 raise
-            checkpoints.write_offsets(self._disk, path, offsets)
+            self._write_both(name, offsets)
+
+    def _write_both(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """The twin first: where a crash comes between the two they differ, and the lower of the two is right in either order."""
+        topic_ids: Mapping[TopicPartition, Uuid] = {}
+        if name == checkpoints.RECOVERY_POINTS_FILE:
+            known = {each: log.topic_id for each, log in tuple(self._logs.items())}
+            topic_ids = self._point_ids = {
+                each: topic_id
+                for each in offsets
+                if (topic_id := known.get(each) or self._point_ids.get(each)) not in (None, ZERO_UUID)
+            }
+        own_directory = f"{self._directory}/{OWN_DIRECTORY}"
+        write_own_file(self._disk, own_directory, name, encode_twin(offsets, topic_ids))
+        checkpoints.write_offsets(self._disk, f"{self._directory}/{name}", offsets)

@@ -24,7 +24,6 @@ import contextlib
 import struct
 from typing import NamedTuple
 
-from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File, FileRange
@@ -41,6 +40,7 @@ from barnabas_log.recovery import (
 )
 from barnabas_log.scrub import DamagedRange, end_before_damage
 from barnabas_log.segment import LogSegment
+from barnabas_log.topic_witness import Identity, read_witnesses, witness_files, write_missing_witness
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.tuples import new_tuple
 
@@ -69,6 +69,7 @@ class UnifiedLog(LogWriter):
         directory: str,
         topic_partition: TopicPartition,
         topic_id: Uuid,
+        identity: Identity,
         config: LogConfig,
         recovered: RecoveredLog,
         high_watermark: Offset,
@@ -87,6 +88,13 @@ class UnifiedLog(LogWriter):
         )
         self.topic_partition = topic_partition
         self.topic_id = topic_id
+        """ZERO_UUID while it is not known, or not surely."""
+        self.identity = identity
+        """How sure that is."""
+        self.was_flushed = True
+        """After a start: whether a checkpoint, or a clean stop, says that records of it were once durable."""
+        self.was_committed = True
+        """The same, or that some were committed, which in fsync mode is as much."""
         self.recovery_report: RecoveryReport = recovered.report
         self.log_start_offset = recovered.log_start_offset
         """First offset that may be read."""
@@ -215,14 +223,22 @@ class UnifiedLog(LogWriter):
             self.has_gaps = True
         self.active.index_interval_bytes = config.index_interval_bytes
 
-    def set_topic_id(self, topic_id: Uuid) -> None:
-        """Write partition.metadata; it is durable with the next flush."""
-        file = self.disk.open(f"{self.directory}/{PARTITION_METADATA_FILE}", create=True)
-        file.truncate(0)
-        file.append([encode_partition_metadata(topic_id)])
-        self.durability.add_file(file)
-        self.durability.note_names()
-        self.topic_id = topic_id
+    def take_topic_id(self, topic_id: Uuid) -> None:
+        """Serve that topic from now on: who may have the log is for the caller to know (topic_witness.fate_of). Raises OSError.
+
+        A new or blank log gets both witnesses, durable with its next flush; of another the one that is missing is written anew.
+        """
+        if self.identity is Identity.TOLD:
+            said = read_witnesses(self.disk, self.directory, self.topic_partition)
+            write_missing_witness(self.disk, self.directory, self.topic_partition, said)
+        elif self.identity is Identity.BLANK:
+            for name, content in witness_files(topic_id, self.topic_partition):
+                file = self.disk.open(f"{self.directory}/{name}", create=True)
+                file.truncate(0)
+                file.append([content])
+                self.durability.add_file(file)
+            self.durability.note_names()
+        self.topic_id, self.identity = topic_id, Identity.PROVED
 
     def expire_producers(self, *, now_ms: int, expiration_ms: int) -> int:
         """Forget idempotent producers silent for longer; returns how many."""

@@ -43,6 +43,9 @@ class ReplicaFault(IntEnum):
     """Records below the high watermark are damaged. Its copy is incomplete until the damaged range is repaired."""
     NO_ROOM = 2
     """Its directory is out of space. The copy is whole up to its end, and takes no more records."""
+    LOST = 3
+    """Records that it had are gone, or its directory is an older copy. It leads nothing until it is refilled from another replica, or
+    an operator accepts the loss by an unclean election. Needs metadata.version 7."""
 
 
 class FaultyReplica(NamedTuple):
@@ -64,6 +67,13 @@ class FeatureRange(NamedTuple):
     max_level: int
 
 
+class ServedDirectory(NamedTuple):
+    """Up to which registration a log directory of a broker is known to have been served from."""
+
+    directory: Uuid
+    broker_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord:
     """One process start of a broker. The offset of this record is the broker epoch."""
@@ -78,6 +88,8 @@ class RegisterBrokerRecord:
     directories: tuple[Uuid, ...] = ()
     features: tuple[FeatureRange, ...] = ()
     is_in_maintenance: bool = False
+    served: tuple[ServedDirectory, ...] = ()
+    """By directory. Empty below metadata.version 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,8 @@ class BrokerRegistrationChangeRecord:
     is_in_controlled_shutdown: bool | None = None
     directories: tuple[Uuid, ...] | None = None
     is_in_maintenance: bool | None = None
+    serves: bool | None = None
+    """True: from here on its directories are served from in this epoch. None below metadata.version 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

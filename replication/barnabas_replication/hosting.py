@@ -47,6 +47,10 @@ class HostingHost(Protocol):
         """The partition is hosted no more: whoever waits for it is sent away."""
         ...
 
+    def note_lost(self, partition: Partition) -> None:
+        """The replica lacks records that it had: it is to be refilled."""
+        ...
+
 
 class Hosting:
     """The replicas of one broker under the newest image. Lives on the data loop; all methods are synchronous."""
@@ -86,6 +90,7 @@ class Hosting:
         if not self._has_looked_for_strays and self._hosted.is_present_incarnation():
             self._has_looked_for_strays = True
             self._logs.set_strays_aside()
+            self._take_in_faults()
             if self._led_before:
                 logger.info(
                     "this broker led %d partitions before it was restarted; it leads again what the controller gives it",
@@ -98,6 +103,14 @@ class Hosting:
         if self._postponed and self._hosted.is_present_incarnation():
             postponed, self._postponed = self._postponed, {}
             self._place(as_of(self._hosted.image.topics, postponed))
+
+    def _take_in_faults(self) -> None:
+        """The first image that knows this process: from it on what the cluster says of our replicas is no older than what we know."""
+        for partition in tuple(self._hosted.partitions.values()):
+            topic = self._hosted.image.topics.get_by_id(partition.topic_id)
+            registration = None if topic is None else topic.partitions.get(partition.topic_partition.partition)
+            if registration is not None and self._faults.take_in(partition, registration):
+                self._host.note_lost(partition)
 
     def close(self) -> None:
         """Open nothing later."""
@@ -128,6 +141,9 @@ class Hosting:
         self._report(partition, change)
         self._followers.stop(partition)
         is_present = self._hosted.is_present_incarnation()
+        if is_present and not self._faults.may_lead(partition):
+            roles.follow(partition, change.registration)  # who the controller does not know yet to have lost records
+            return
         roles.lead(partition, change.registration, now_ms=now_ms, is_present_incarnation=is_present)
         if not is_present:
             self._led_before[change.topic_partition] = None
@@ -176,6 +192,8 @@ class Hosting:
         directory_id = self._logs.directory_to_report(partition.log, change.registration)
         if directory_id is not None:
             self._listener.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
+        if self._hosted.is_present_incarnation() and self._faults.take_in(partition, change.registration):
+            self._host.note_lost(partition)
         self._faults.report_unknown(partition, change.registration)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:

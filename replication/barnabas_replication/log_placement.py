@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: files, the log manager.
 Invariants: no empty log takes the place of one that may hold what the cluster counts on: neither while a directory that
             may hold it is offline, nor while the cluster still takes the replica for one that has the records; a log that
-            does not say which topic it is of holds no records.
+            does not say which topic it is of serves none, and is kept if it holds records (barnabas_log/topic_witness.py).
 Read next:  replica_logs.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
 
 Differs from Kafka: there a log is made anew in any directory as soon as none is offline, whoever counts on it.
@@ -56,7 +56,7 @@ def is_stray(
     broker was down. Ask only of an image that knows this incarnation of the broker: an older one may not know the topic yet.
 
     Args:
-        log_topic_id: as the log says; ZERO_UUID when a crash came before that was durable, and so before any record.
+        log_topic_id: as the log says; ZERO_UUID when it does not, which is judged when its partition is hosted.
         topic_id: of the topic that has the log's name now, None when there is none.
         partition: what the cluster knows of the partition, None when there is none.
     """

@@ -327,7 +327,9 @@ class ReplicaManager(LogManagerListener):
             for gone in delta.deleted.values():
                 self.throttle.set_topic(gone.name, {})
         self._hosting.take_in(delta)
-        if image.features.has_replica_faults and not before.features.has_replica_faults:
+        if (image.features.has_replica_faults and not before.features.has_replica_faults) or (
+            image.features.has_proof and not before.features.has_proof
+        ):
             self._faults.report_all()
         self._repairs.wake()
         if image.cluster is not before.cluster:
@@ -355,6 +357,10 @@ class ReplicaManager(LogManagerListener):
         if self._faults.adopt(partition, registration):
             self._repairs.note(partition)
         return partition
+
+    def note_lost(self, partition: Partition) -> None:
+        """See HostingHost."""
+        self._repairs.note(partition)
 
     def forget(self, partition: Partition) -> None:
         """See HostingHost."""

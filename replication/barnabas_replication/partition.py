@@ -122,8 +122,11 @@ class Partition:
         "host",
         "is_corrupt",
         "is_known_corrupt",
+        "is_known_lost",
         "is_leader",
+        "is_lost",
         "is_of_internal_topic",
+        "is_refilled",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -186,7 +189,14 @@ class Partition:
         self.faulty_replicas: frozenset[BrokerId] = frozenset()
         """As the image has them: the controller would refuse them for the ISR."""
         self.is_known_corrupt = False
-        """Whether the image has this very replica as corrupt: then the controller elects it only for want of any other."""
+        """Whether the image has this very replica as corrupt, or as one that has lost records: then the controller elects it only for
+        want of any other, or by an operator's word."""
+        self.is_lost = False
+        """Whether it lacks records that it had: it leads nothing until it is refilled, or until somebody accepted the loss."""
+        self.is_known_lost = False
+        """Whether an image that knows this process has said so, too."""
+        self.is_refilled = False
+        """Whether it had all that its leader had committed, after it had lost records."""
         self.waiting_for_commit = ProduceQueue()
         self.waiting_for_flush = ProduceQueue()
         self.follower_fetches = WaitingList()
@@ -215,7 +225,9 @@ class Partition:
 
     @property
     def fault(self) -> ReplicaFault | None:
-        """What is wrong with this replica; corrupt comes first, because it may lack a committed record."""
+        """What is wrong with this replica; what makes it lack committed records comes first."""
+        if self.is_lost:
+            return ReplicaFault.LOST
         if self.is_corrupt:
             return ReplicaFault.CORRUPT
         return None if self.has_room else ReplicaFault.NO_ROOM

@@ -133,6 +133,15 @@ def proved_batches(records: Buffer, *, expected: Offset, end_offset: Offset, epo
     return size
 
 
+def _is_whole_again(partition: Partition) -> bool:
+    """Whether a replica that had lost records has what its leader had committed; from its leader, not from a time when it led."""
+    return (
+        partition.is_refilled
+        and not partition.is_leader
+        and partition.leader_id not in (NO_BROKER, partition.host.broker_id)
+    )
+
+
 class RepairHost(Protocol):
     """What repairs need of the broker around them."""
 
@@ -237,7 +246,7 @@ class Repairs:
         )
         step = next_step(facts)
         if step is RepairStep.CLEAR:
-            if not self._is_back(partition, patient):
+            if not self._is_back(partition, patient) or (partition.is_lost and not _is_whole_again(partition)):
                 return
             if not await self._logs.repairs.reload_producers(log):
                 return

@@ -1,8 +1,9 @@
-"""What is wrong with the replicas of this broker: corrupt, without room, or under suspicion.
+"""What is wrong with the replicas of this broker: records lost, corrupt, without room, or under suspicion.
 
 May touch:  hosted partitions, the pools of followers and appends, the log manager.     Must not touch: sockets, the disk, asyncio.
 Invariants: the cluster learns of a fault only where its metadata.version knows faults; a full directory stays a fault of its
-            replicas until it has room.
+            replicas until it has room; a replica that has lost records leads nothing until it is refilled, or until the cluster,
+            which knew of it, has made it leader all the same (an operator's unclean election).
 Read next:  repair.py, which makes corrupt replicas whole; barnabas_log/room.py.
 """
 
@@ -60,7 +61,45 @@ class ReplicaFaults:
         # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
         is_known_corrupt = registration.fault_of(self._hosted.broker_id) is ReplicaFault.CORRUPT
         partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
-        return partition.is_corrupt or bool(log.damage) or log.doubted_from != NO_OFFSET
+        lost = self._logs.lost_replica(partition.topic_partition, partition.topic_id)
+        if lost is not None:
+            partition.is_lost = True
+            logger.error(
+                "%s: this replica has lost records and leads nothing until it is refilled: %s",
+                partition.topic_partition,
+                lost.why,
+            )
+        return partition.is_lost or partition.is_corrupt or bool(log.damage) or log.doubted_from != NO_OFFSET
+
+    def take_in(self, partition: Partition, registration: PartitionRegistration) -> bool:
+        """What an image that knows this process says of our replica; returns whether it lacks records, which is news.
+
+        The controller finds an old copy of a directory by itself, when the broker registers.
+        """
+        if registration.fault_of(self._hosted.broker_id) is ReplicaFault.LOST:
+            is_news = not partition.is_lost and not partition.is_refilled
+            partition.is_known_lost = True
+            partition.is_lost |= is_news
+            return is_news
+        if partition.is_lost and partition.is_known_lost:
+            logger.warning("%s: the loss of records of this replica is accepted", partition.topic_partition)
+            self._accept(partition)
+        return False
+
+    def may_lead(self, partition: Partition) -> bool:
+        """Whether the replica may lead as the image says. Before metadata.version 7 nobody can accept a loss: it leads, and says so."""
+        if partition.is_lost and not self._hosted.image.features.has_proof:
+            logger.error(
+                "%s: this replica has lost records and leads all the same: before metadata.version 7 nobody could be asked",
+                partition.topic_partition,
+            )
+            self._accept(partition)
+        return not partition.is_lost
+
+    def _accept(self, partition: Partition) -> None:
+        partition.is_lost = partition.is_known_lost = False
+        self._logs.forget_lost(partition.topic_partition)
+        self._report_of(partition)  # in place of what may still wait to be reported
 
     def forget(self, partition: Partition) -> None:
         """The partition is hosted no more."""
@@ -78,6 +117,7 @@ class ReplicaFaults:
             self._set_fault(
                 partition,
                 is_corrupt=fault is ReplicaFault.CORRUPT or (partition.is_corrupt and fault is not None),
+                is_lost=partition.is_lost and fault is not None,
                 has_room=not is_full,
             )
 
@@ -92,11 +132,16 @@ class ReplicaFaults:
         """Whether the partitions in that log directory may grow."""
         for partition in tuple(self._hosted.partitions.values()):
             if partition.log_directory == directory:
-                self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
+                self._set_fault(
+                    partition, is_corrupt=partition.is_corrupt, is_lost=partition.is_lost, has_room=has_room
+                )
 
-    def _set_fault(self, partition: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+    def _set_fault(self, partition: Partition, *, is_corrupt: bool, is_lost: bool, has_room: bool) -> None:
         before, had_room = partition.fault, partition.has_room
         partition.is_corrupt = is_corrupt
+        if partition.is_lost and not is_lost:
+            partition.is_lost = False
+            self._logs.forget_lost(partition.topic_partition)  # before the cluster hears of it
         if has_room != had_room:
             partition.set_room(has_room)
             if not partition.is_leader:
@@ -115,11 +160,17 @@ class ReplicaFaults:
     def report(self, topic_id: Uuid, number: int, fault: ReplicaFault | None) -> None:
         """Report a replica's fault, or that it has none, where the cluster's metadata.version knows faults."""
         if self._hosted.image.features.has_replica_faults:
-            self._listener.on_replica_fault(topic_id, number, fault)
+            self._listener.on_replica_fault(topic_id, number, self._as_known(fault))
+
+    def _as_known(self, fault: ReplicaFault | None) -> ReplicaFault | None:
+        """Lost records as former versions name what comes nearest."""
+        if fault is ReplicaFault.LOST and not self._hosted.image.features.has_proof:
+            return ReplicaFault.CORRUPT
+        return fault
 
     def report_unknown(self, partition: Partition, registration: PartitionRegistration) -> None:
         """Report what is wrong with the replica, if the cluster believes otherwise."""
-        if registration.fault_of(self._hosted.broker_id) is not partition.fault:
+        if registration.fault_of(self._hosted.broker_id) is not self._as_known(partition.fault):
             self._report_of(partition)
 
     def report_all(self) -> None:
@@ -150,6 +201,8 @@ class ReplicaFaults:
 def _in_words(fault: ReplicaFault | None) -> str:
     if fault is None:
         return "whole again and may take records"
+    if fault is ReplicaFault.LOST:
+        return "without records that it had"
     if fault is ReplicaFault.CORRUPT:
         return "corrupt: records below the high watermark are damaged"
     return "without room: its log directory is full"

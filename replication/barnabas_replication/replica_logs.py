@@ -2,7 +2,7 @@
 
 May touch:  the log manager, the image.       Must not touch: partitions' state, asyncio, the network.
 Invariants: nothing on disk is given up, and no empty log takes the place of one that may hold records, on the word of an image
-            that does not know this incarnation of the broker.
+            that does not know this incarnation of the broker; nor on the word of one witness of the topic id, or of none.
 Read next:  log_placement.py (the rule for new logs), hosting.py (who asks), barnabas_log/manager.py.
 
 Not obvious:
@@ -16,9 +16,11 @@ import logging
 from collections.abc import Callable
 from enum import Enum, auto
 
-from barnabas_log.config import LogConfig
+from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.directory_state import LostReplica
 from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager
+from barnabas_log.topic_witness import Fate, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
@@ -70,14 +72,13 @@ class ReplicaLogs:
             if not is_present:
                 return NotOpened.IMAGE_TOO_OLD
             logs.homes.settle(topic_partition, topic_id, directory_id=directory_of(registration, broker_id))
-        stale = logs.get(topic_partition)
-        if stale is not None and stale.topic_id != topic_id:
-            if not is_present:
-                return NotOpened.IMAGE_TOO_OLD
-            logger.warning(
-                "%s: the log on disk is of the deleted topic %s, removing it", topic_partition, stale.topic_id
-            )
-            logs.delete(topic_partition)
+        found = logs.get(topic_partition)
+        if found is not None:
+            fate = fate_of(found.identity, found.topic_id, topic_id=topic_id)
+            if fate is not Fate.SERVE:
+                if not is_present:
+                    return NotOpened.IMAGE_TOO_OLD
+                self._give_up(found, fate, topic_id)
         if logs.get(topic_partition) is None:
             refusal = self._refusal_of_new_log(topic_partition, registration)
             if refusal is not None:
@@ -103,6 +104,27 @@ class ReplicaLogs:
                 # that hosts nothing is led on by no one else.
                 return self.open(topic_partition, topic_id, registration)
             return NotOpened.REFUSED
+
+    def _give_up(self, log: UnifiedLog, fate: Fate, topic_id: Uuid) -> None:
+        """Remove a deleted topic's log; keep one of which that is not proved, out of service."""
+        topic_partition = log.topic_partition
+        if fate is Fate.REMOVE:
+            logger.warning("%s: the log on disk is of the deleted topic %s, removing it", topic_partition, log.topic_id)
+            self._logs.delete(topic_partition)
+            return
+        why = f"{log.directory}: {log.identity.value}"
+        settings = self._log_config(topic_partition.topic, self._hosted.image)
+        if log.was_flushed or (log.was_committed and settings.flush_on_acks is FlushOnAcks.FSYNC):
+            kept_in = self._logs.give_up(topic_partition, LostReplica(topic_id, log.log_end_offset, why))
+        else:  # a crash before its first records were durable
+            kept_in = self._logs.set_aside(topic_partition)
+        logger.error(
+            "%s: the log is kept in %s, and not served (%s); `barnabas log strays` shows what it holds and how it is adopted "
+            "or deleted",
+            topic_partition,
+            kept_in,
+            why,
+        )
 
     def _refusal_of_new_log(
         self, topic_partition: TopicPartition, registration: PartitionRegistration
@@ -132,6 +154,8 @@ class ReplicaLogs:
 
     def delete(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Take the partition's log out of service if it is of that topic."""
+        if self._logs.lost_replica(topic_partition, topic_id) is not None:
+            self._logs.forget_lost(topic_partition)
         if self.topic_id(topic_partition) == topic_id:
             self._logs.delete(topic_partition)
 
@@ -144,6 +168,12 @@ class ReplicaLogs:
     def set_strays_aside(self) -> None:
         """No delta names topics that were deleted, and partitions that moved away, while this broker was down."""
         topics = self._hosted.image.topics
+        for topic_partition, lost in self._logs.lost.items():
+            topic = topics.get(topic_partition.topic)
+            partition = None if topic is None else topic.partitions.get(topic_partition.partition)
+            is_ours = partition is not None and self._hosted.broker_id in partition.replicas
+            if topic is None or topic.id != lost.topic_id or not is_ours:
+                self._logs.forget_lost(topic_partition)
         for topic_partition in list(self._logs.homes.rivals):
             topic = topics.get(topic_partition.topic)
             # no replica is left of those whose turn has not come: one of them is enough to be looked at below

@@ -125,7 +125,8 @@ def _take_replicas(partition: Partition, registration: PartitionRegistration, no
 
 def _take_faults(partition: Partition, registration: PartitionRegistration) -> None:
     partition.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
-    partition.is_known_corrupt = registration.fault_of(partition.host.broker_id) is ReplicaFault.CORRUPT
+    own = registration.fault_of(partition.host.broker_id)
+    partition.is_known_corrupt = own in (ReplicaFault.CORRUPT, ReplicaFault.LOST)
 
 
 def _remotes_of(

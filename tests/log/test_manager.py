@@ -13,6 +13,7 @@ import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import checkpoints, truncating
+from barnabas_log.directory_state import OWN_DIRECTORY, LostReplica
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
@@ -21,6 +22,7 @@ from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.producer_snapshots import list_snapshots, snapshot_path, write_snapshot
+from barnabas_log.topic_witness import WITNESS_FILE, Fate, Identity, fate_of, identity_of, read_witnesses
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
@@ -30,6 +32,14 @@ from tests.support.turns import turns
 OTHER_ID = Uuid(b"o" * 16)
 TOPIC_ID = Uuid(b"t" * 16)
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
+
+
+def damage(disk: MemoryDisk, path: str, content: bytes | None) -> None:
+    """Leave the file with that content, or not at all."""
+    if content is None:
+        disk.remove(path)
+    else:
+        disk.names[path].content[:] = content
 
 
 class Broker(LogManagerListener):
@@ -130,14 +140,121 @@ async def test_new_logs_go_where_the_fewest_are(disk: MemoryDisk) -> None:
         broker.log(TopicPartition("t", 0), Uuid(b"x" * 16))
 
 
-async def test_a_log_whose_topic_id_was_lost_takes_the_one_it_is_given(disk: MemoryDisk) -> None:
+@pytest.mark.parametrize("name", ["partition.metadata", WITNESS_FILE])
+@pytest.mark.parametrize("left", [None, b"", bytes(43)])
+async def test_a_log_with_one_witness_serves_its_topic_and_no_other(
+    disk: MemoryDisk, name: str, left: bytes | None
+) -> None:
     broker = await loaded(disk)
     append(broker.log())
     await broker.manager.close()
-    disk.remove("one/a-0/partition.metadata")
+    damage(disk, f"one/a-0/{name}", left)
     again = await loaded(disk)
-    assert again.log(A0, Uuid(b"n" * 16)).topic_id == Uuid(b"n" * 16)
-    assert checkpoints.read_partition_metadata(disk, "one/a-0/partition.metadata") == Uuid(b"n" * 16)
+    with pytest.raises(InconsistentTopicId):
+        again.log(A0, OTHER_ID)
+    assert again.log().log_end_offset == 1 and again.log().identity is Identity.PROVED
+    assert read_witnesses(disk, "one/a-0", A0) == (TOPIC_ID, TOPIC_ID), "what was missing is written anew"
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(43)])
+async def test_a_log_without_a_witness_serves_nobody_unless_it_holds_nothing(
+    disk: MemoryDisk, left: bytes | None
+) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    broker.log(B1)
+    await broker.manager.close()
+    for directory in ("a-0", "b-1"):
+        for name in ("partition.metadata", WITNESS_FILE):
+            damage(disk, f"one/{directory}/{name}", left)
+    again = await loaded(disk)
+    with pytest.raises(InconsistentTopicId, match="is of topic id"):
+        again.log()
+    assert again.log(B1, OTHER_ID).topic_id == OTHER_ID, "it holds nothing"
+    kept_in = again.manager.give_up(A0, LostReplica(TOPIC_ID, Offset(1), "why"))
+    assert kept_in is not None and kept_in.endswith("-stray") and f"{kept_in}/{0:020d}.log" in disk.names
+    assert again.log().log_end_offset == 0
+    found = (await loaded(disk)).manager
+    assert found.lost_replica(A0, TOPIC_ID) == LostReplica(TOPIC_ID, Offset(1), "why"), "a restart does not forget it"
+    assert found.lost_replica(A0, OTHER_ID) is None
+    found.forget_lost(A0)
+    assert (await loaded(disk)).manager.lost_replica(A0, TOPIC_ID) is None
+
+
+async def test_every_flipped_bit_of_a_witness_leaves_the_log_to_its_topic_or_sets_it_aside(disk: MemoryDisk) -> None:
+    append((await loaded(disk)).log())
+    for name in ("partition.metadata", WITNESS_FILE):
+        path = f"one/a-0/{name}"
+        sound = disk.read_file(path)
+        for position in range(len(sound)):
+            for bit in range(8):
+                flipped = bytearray(sound)
+                flipped[position] ^= 1 << bit
+                damage(disk, path, bytes(flipped))
+                said = read_witnesses(disk, "one/a-0", A0)
+                identity = identity_of(said, holds_records=True, has_second=True)
+                assert fate_of(identity, said.topic_id, topic_id=TOPIC_ID) is not Fate.REMOVE, (name, position, bit)
+                assert (
+                    fate_of(identity, said.topic_id, topic_id=OTHER_ID) is not Fate.SERVE or said.topic_id == OTHER_ID
+                )
+        damage(disk, path, sound)
+
+
+async def test_a_log_of_a_version_without_the_second_witness_gets_it_at_its_first_start(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    await broker.manager.close()
+    disk.remove(f"one/a-0/{WITNESS_FILE}")
+    disk.remove_tree(f"one/{OWN_DIRECTORY}")  # as a former version does when it starts
+    again = await loaded(disk)
+    found = again.manager.get(A0)
+    assert found is not None and found.identity is Identity.PROVED
+    assert fate_of(found.identity, found.topic_id, topic_id=OTHER_ID) is Fate.REMOVE, (
+        "today's rule for a deleted topic's log"
+    )
+    assert read_witnesses(disk, "one/a-0", A0) == (TOPIC_ID, TOPIC_ID)
+    disk.remove(f"one/a-0/{WITNESS_FILE}")
+    later = (await loaded(disk)).manager.get(A0)
+    assert later is not None and later.identity is Identity.TOLD, "it had one, so that its loss is a damage"
+
+
+async def test_what_was_flushed_and_is_gone_is_written_down_before_the_checkpoint_forgets_it(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    for name in (A0, B1):
+        for _ in range(5):
+            append(broker.log(name))
+    await broker.manager.close()
+    disk.remove_tree("one/a-0")
+    disk.names[f"one/b-1/{0:020d}.log"].content[-3:] = b""
+    for _ in range(2):  # a crash before anybody heard of it
+        manager = (await loaded(disk)).manager
+        lost = manager.lost_replica(A0, TOPIC_ID)
+        assert lost is not None and lost.end_offset == 5 and "one/a-0 is gone" in lost.why
+        lost = manager.lost_replica(B1, TOPIC_ID)
+        assert lost is not None and lost.end_offset == 5 and "ends at offset 4" in lost.why
+    assert manager.lost_replica(A0, OTHER_ID) is None, "another topic of that name has lost nothing"
+
+
+async def test_a_flipped_bit_in_the_last_batch_is_no_loss_of_the_log(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    for _ in range(5):
+        append(broker.log())
+    await broker.manager.close()
+    disk.remove("one/.kafka_cleanshutdown")
+    disk.names[f"one/a-0/{0:020d}.log"].content[-3] ^= 1
+    again = await loaded(disk)
+    assert again.manager.lost_replica(A0, TOPIC_ID) is None and len(again.log().damage) == 1
+
+
+async def test_a_deleted_topics_log_is_not_missed_though_the_checkpoint_still_names_it(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    await broker.manager.close()
+    broker = await loaded(disk)
+    broker.manager.delete(A0)  # and a crash before the file forgets it
+    again = await loaded(disk)
+    assert again.log(A0, OTHER_ID).log_end_offset == 0
+    assert again.manager.lost_replica(A0, OTHER_ID) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -384,7 +501,7 @@ async def test_a_topic_id_that_cannot_be_written_fails_the_directory(disk: Memor
     append((await loaded(disk)).log())
     del disk.names["one/a-0/partition.metadata"]
     broker = await loaded(disk)
-    disk.fail_on = lambda operation, path: operation == "append" and path.endswith("partition.metadata")
+    disk.fail_on = lambda operation, path: operation == "write" and path.endswith("partition.metadata")
     with pytest.raises(StorageFailed):
         broker.log()
     assert broker.failed == ["one"]
@@ -576,7 +693,7 @@ async def test_a_deleted_log_is_renamed_then_removed_and_may_come_again(disk: Me
             broker.manager.delete(A0)
             broker.manager.delete(A0)
             assert broker.manager.get(A0) is None and log.is_failed
-        renamed = [name for name in disk.list_directory("one") if name.endswith("-delete")]
+        renamed = [name for name in disk.list_directory("one") if name.endswith("-delete") and name != OWN_DIRECTORY]
         await turns()
         assert broker.flushed == []
         assert len(renamed) == 2 and all(name.startswith("a-0.") for name in renamed)
@@ -687,9 +804,10 @@ async def test_topics_deleted_and_made_again_write_few_files_and_mostly_off_the_
         for name in names:
             broker.log(name, Uuid(b"2" * 16))
         assert len(on_loop) == len(writes) * is_made_at_once
-    assert sorted(writes) == ["one/recovery-point-offset-checkpoint", "one/replication-offset-checkpoint"]
-    for path in writes:
-        assert checkpoints.read_offsets(disk, path) == {}
+    files = ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
+    assert sorted(writes) == [f"one/{OWN_DIRECTORY}/{name}" for name in files] + [f"one/{name}" for name in files]
+    for file in files:
+        assert checkpoints.read_offsets(disk, f"one/{file}") == {}
 
 
 async def test_a_topic_made_again_does_not_take_the_high_watermark_of_the_old(disk: MemoryDisk) -> None:

@@ -627,7 +627,8 @@ class TestDurability:
         log = open_log(disk, topic_id=Uuid(b"t" * 16))
         append(log)
         paths = [file.path for file in log.dirty_files()]
-        assert {"data", DIRECTORY, f"{DIRECTORY}/{0:020d}.log", f"{DIRECTORY}/partition.metadata"} == set(paths)
+        files = {f"{DIRECTORY}/{name}" for name in (f"{0:020d}.log", "partition.metadata", "topic-id.witness")}
+        assert {"data", DIRECTORY, *files} == set(paths)
         log.mark_flushed(log.written_end_offset)
         append(log)
         assert [file.path for file in log.dirty_files()] == [f"{DIRECTORY}/{0:020d}.log"]

@@ -122,6 +122,7 @@ from barnabas_quorum.records import (
     RegisterControllerRecord,
     RemoveTopicRecord,
     ReplicaFault,
+    ServedDirectory,
     TopicRecord,
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
@@ -206,7 +207,16 @@ RECORDS: list[Any] = [
         is_in_controlled_shutdown=True,
         is_in_maintenance=True,
     ),
+    RegisterBrokerRecord(
+        broker_id=BrokerId(7),
+        incarnation_id=uuid(1003),
+        broker_epoch=9,
+        endpoints=(),
+        directories=(uuid(201),),
+        served=(ServedDirectory(uuid(201), 7), ServedDirectory(uuid(202), 5)),
+    ),
     UnregisterBrokerRecord(broker_id=BrokerId(7), broker_epoch=12),
+    BrokerRegistrationChangeRecord(broker_id=BrokerId(7), broker_epoch=12, is_fenced=False, serves=True),
     BrokerRegistrationChangeRecord(
         broker_id=BrokerId(7),
         broker_epoch=12,
@@ -330,6 +340,7 @@ REQUESTS: list[Any] = [
         has_offline_directories=True,
         features=FEATURES,
         previous_broker_epoch=12,
+        directory_epochs=(12, -1),
     ),
     RegisterBroker(broker_id=BrokerId(0), cluster_id="", incarnation_id=uuid(0), endpoints=()),
     AlterPartition(

@@ -21,8 +21,9 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
 from tests.metadata_quorum.test_controller_partitions import elect, epoch, ids, reassign, set_isr
 from tests.support.decided_cluster import DecidedCluster, uuid
 
-CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
-BOTH = pytest.mark.parametrize("fault", list(ReplicaFault))
+CORRUPT, NO_ROOM, LOST = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM, ReplicaFault.LOST
+BOTH = pytest.mark.parametrize("fault", [CORRUPT, NO_ROOM])
+ALL = pytest.mark.parametrize("fault", list(ReplicaFault))
 
 
 def three(**config: Any) -> DecidedCluster:
@@ -47,7 +48,7 @@ def state(cluster: DecidedCluster) -> tuple[int, tuple[int, ...], tuple[int, ...
     return partition.leader, partition.isr, partition.elr
 
 
-@BOTH
+@ALL
 def test_a_faulty_leader_hands_over_and_a_faulty_follower_leaves_the_isr(fault: ReplicaFault) -> None:
     cluster = three()
     assert report(cluster, 1, fault) is None
@@ -59,7 +60,7 @@ def test_a_faulty_leader_hands_over_and_a_faulty_follower_leaves_the_isr(fault: 
     assert state(cluster) == (2, ids(2), ())
 
 
-@BOTH
+@ALL
 def test_a_faulty_replica_joins_no_isr_until_its_broker_clears_it(fault: ReplicaFault) -> None:
     cluster = three()
     report(cluster, 3, fault)
@@ -233,3 +234,56 @@ def test_a_partition_without_faults_hashes_as_before_there_were_any() -> None:
     assert topic is not None
     record = topic.partitions[0].to_record(topic_id=uuid(1), partition_id=0)
     assert digest_of("topics", record).hex() == "ba8f7a15f862ed52c718d9b8ce36fbfa", "what 0.1 gave"
+
+
+def test_who_has_lost_records_leads_nothing_even_if_nobody_else_can() -> None:
+    cluster = DecidedCluster(min_insync_replicas=1).start_brokers(1, 2, 3)
+    cluster.create("t", [1, 2, 3])
+    set_isr(cluster, "t", 1)
+    report(cluster, 1, LOST)
+    assert state(cluster) == (NO_BROKER, (), ())
+    assert cluster.partition("t").last_known_elr == (), "it would be elected by itself"
+    cluster.fence(1)
+    cluster.start_brokers(1)
+    assert state(cluster) == (NO_BROKER, (), ()), "a restart proves nothing"
+    report(cluster, 1, None)
+    assert state(cluster) == (NO_BROKER, (), ())
+
+
+def test_who_has_lost_records_is_not_eligible() -> None:
+    cluster = three(min_insync_replicas=2)
+    set_isr(cluster, "t", 1)
+    assert state(cluster) == (1, ids(1), ids(2, 3))
+    report(cluster, 2, LOST)
+    assert state(cluster) == (1, ids(1), ids(3))
+    report(cluster, 1, LOST)
+    assert state(cluster) == (3, ids(3), ()), "the eligible one that has its records"
+
+
+def test_an_operator_who_elects_it_accepts_the_loss() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    cluster.create("t", [1])
+    report(cluster, 1, LOST)
+    assert state(cluster) == (NO_BROKER, (), ())
+    assert elect(cluster, ElectionType.UNCLEAN, 0) == [None]
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.faults) == (1, ())
+    assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+
+def test_an_unclean_election_prefers_any_other_to_one_that_lost_records() -> None:
+    cluster = three(min_insync_replicas=1)
+    set_isr(cluster, "t", 1)
+    for broker_id, fault in ((2, CORRUPT), (1, LOST)):
+        report(cluster, broker_id, fault)
+    report(cluster, 3, CORRUPT)
+    assert elect(cluster, ElectionType.UNCLEAN, 0) == [None]
+    assert state(cluster)[0] == 2
+
+
+def test_before_metadata_version_7_no_lost_records_are_written() -> None:
+    cluster = three()
+    cluster.commit(ControllerResult(records=[FeatureLevelRecord(name="metadata.version", level=6)], response=None))
+    error = report(cluster, 1, LOST)
+    assert error is not None and error.code is ErrorCode.UNSUPPORTED_VERSION
+    assert cluster.partition("t").faults == ()

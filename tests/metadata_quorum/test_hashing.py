@@ -29,6 +29,7 @@ from barnabas_quorum.records import (
     RegisterControllerRecord,
     RemoveTopicRecord,
     ReplicaFault,
+    ServedDirectory,
     TopicRecord,
 )
 from barnabas_quorum.records_security import (
@@ -152,6 +153,8 @@ def test_every_single_field_counts(part: str, one: Record, name: str) -> None:
     value = getattr(one, name)
     if type(one).__name__ == "RegisterControllerRecord" and name == "features":
         changed: Any = (FeatureRange("f", 0, 1),)
+    elif name == "served":
+        changed = (ServedDirectory(uuid(2), 5),)
     else:
         changed = other(value)
     altered = dataclasses.replace(one, **{name: changed})

@@ -14,8 +14,7 @@ import pytest
 
 from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
-from barnabas_quorum.controller.partition_change import build_change
-from barnabas_quorum.controller.replica_faults import faults_with
+from barnabas_quorum.controller.partition_change import build_change, faults_with
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS
 from barnabas_quorum.records import FeatureLevelRecord, ReplicaFault
 from barnabas_replication.repair import (

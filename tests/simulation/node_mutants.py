@@ -372,7 +372,7 @@ def _log_of_a_deleted_topic_is_taken_over(patch: pytest.MonkeyPatch) -> None:
     def get_or_create(self: LogManager, topic_partition: Any, topic_id: Any, config: Any, **rest: Any) -> UnifiedLog:
         log = self.get(topic_partition)
         if log is not None and log.topic_id != topic_id:
-            log.set_topic_id(topic_id)
+            log.topic_id = topic_id
         return original(self, topic_partition, topic_id, config, **rest)
 
     patch.setattr(LogManager, "get_or_create", get_or_create)
@@ -436,13 +436,13 @@ def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
 def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     original = ReplicaFaults._set_fault
 
-    def set_fault(self: ReplicaFaults, target: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+    def set_fault(self: ReplicaFaults, target: Partition, *, has_room: bool, **rest: bool) -> None:
         if has_room and not target.has_room and not target.is_leader:
             with pytest.MonkeyPatch.context() as within:
                 within.setattr(Followers, "begin", lambda self, partition: None)
-                original(self, target, is_corrupt=is_corrupt, has_room=has_room)
+                original(self, target, has_room=has_room, **rest)
         else:
-            original(self, target, is_corrupt=is_corrupt, has_room=has_room)
+            original(self, target, has_room=has_room, **rest)
 
     patch.setattr(ReplicaFaults, "_set_fault", set_fault)
 

@@ -194,7 +194,7 @@ def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
         steps.append(_voter_to_add(invocation))
     if "no_broker" not in fields["reasons"]:
         steps += [f"barnabas explain broker {broker}" for broker in fields["brokers_fenced"][:1]]
-    if fields["leaderless"] or fields["under_replicated"] or "corrupt" in fields["reasons"]:
+    if fields["leaderless"] or fields["under_replicated"] or {"corrupt", "records_lost"} & {*fields["reasons"]}:
         steps += _worst_partition(invocation)
     return steps
 
@@ -224,7 +224,7 @@ def _worst_partition(invocation: Invocation) -> list[str]:
         (topic,) = invocation.admin.describe_topics([worst.name])
     except AdminError:
         return ["barnabas topic list --internal"]
-    wanted = ("leaderless",) if worst.leaderless else ("under-replicated", "corrupt")
+    wanted = ("leaderless",) if worst.leaderless else ("under-replicated", "corrupt", "lost")
     bad = [each.partition for each in topic.partitions if not set(wanted).isdisjoint(each.flags)]
     return [f"barnabas explain partition {worst.name} {bad[0]}"] if bad else []
 

@@ -170,7 +170,7 @@ def _suffering(invocation: Invocation) -> list[tuple[str, int]]:
         described = invocation.admin.describe_topics([topic.name for topic in topics[:EXPLAINED_MAX]]) if topics else []
     except (KafkaError, OSError):
         return []
-    bad = {"leaderless", "under-replicated", "corrupt"}
+    bad = {"leaderless", "under-replicated", "corrupt", "lost"}
     found = [
         (topic.name, part.partition)
         for topic in described

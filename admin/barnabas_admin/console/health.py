@@ -21,6 +21,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "under_replicated": ("partitions lack in-sync replicas", "/topics?state=under-replicated"),
     "corrupt": ("a replica is damaged and being repaired", "/topics?state=under-replicated"),
     "no_room": ("a replica's disk is full", "/brokers"),
+    "records_lost": (
+        "a replica has lost records and leads nothing until it is refilled",
+        "/topics?state=under-replicated",
+    ),
 }
 """Reason of DescribeHealth -> its words, and the page that says more."""
 

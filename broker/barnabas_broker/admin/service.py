@@ -27,6 +27,7 @@ from barnabas_broker.controller_client.quorum_view import LeaderView, quorum_to_
 from barnabas_broker.metrics.census import (
     CORRUPT,
     LEADERLESS,
+    LOST,
     NO_ROOM,
     NOT_PREFERRED,
     UNDER_MIN_ISR,
@@ -193,6 +194,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             "under_replicated": under_replicated > 0,
             "corrupt": census.flags[CORRUPT] > 0,
             "no_room": census.flags[NO_ROOM] > 0,
+            "records_lost": census.flags[LOST] > 0,
         }
         reasons = [reason for reason, is_so in found.items() if is_so]
         return admin_pb2.DescribeHealthResponse(

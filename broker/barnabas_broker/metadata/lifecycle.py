@@ -1,8 +1,9 @@
 """The broker's session with the active controller: register, heartbeat, serve while unfenced, leave in order.
 
 May touch:  asyncio, the controller client.   Must not touch: gRPC, images, logs, replicas.
-Invariants: it asks to be unfenced only when the node is ready and its own registration is applied here; it heartbeats only
-            while the data lane moves; one incarnation id per process; the broker epoch never falls.
+Invariants: it asks to be unfenced only when the node is ready, its log directories name its registration durably, and that is
+            applied here; it heartbeats only while the data lane moves; one incarnation id per process; the broker epoch never
+            falls.
 Read next:  ../controller_client/client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
 
 Belongs to the control lane. `broker_epoch`, `state`, `is_fenced`, `answered_ms` and `may_quorum_stand` are plain fields that
@@ -27,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, HeartbeatStream
 from barnabas_broker.metadata.config import LifecycleConfig
@@ -110,6 +111,29 @@ class LifecycleStats:
     streams_opened: int = 0
 
 
+class DirectoryEpochs(Protocol):
+    """What the log directories know of the broker's registrations."""
+
+    def epoch_of(self, directory: Uuid, /) -> int:
+        """Of the last registration that the directory took part in; -1 where it does not say. Any lane."""
+        ...
+
+    async def note_registration(self, broker_epoch: int, /) -> None:
+        """Returns once every directory that works says durably that it is part of this one."""
+        ...
+
+
+class NoDirectories:
+    """Nobody keeps them: nothing is said."""
+
+    def epoch_of(self, directory: Uuid, /) -> int:
+        """See DirectoryEpochs."""
+        return NO_BROKER_EPOCH
+
+    async def note_registration(self, broker_epoch: int, /) -> None:
+        """See DirectoryEpochs."""
+
+
 class BrokerLifecycle:
     """One broker's conversation. `run` owns it; everything else is a sync word to it."""
 
@@ -121,6 +145,7 @@ class BrokerLifecycle:
         client: ControllerClient,
         data_lane_last_tick_ms: Callable[[], int],
         clock_ms: Callable[[], int],
+        directories: DirectoryEpochs | None = None,
     ) -> None:
         """`data_lane_last_tick_ms` is when the data lane last moved, by `clock_ms`'s clock (monotonic)."""
         self.broker_epoch = NO_BROKER_EPOCH
@@ -133,6 +158,7 @@ class BrokerLifecycle:
         self._config = config
         self._client = client
         self._data_lane_last_tick_ms = data_lane_last_tick_ms
+        self._directories = directories or NoDirectories()
         self._clock_ms = clock_ms
         self._is_ready = False
         self._metadata_offset = NO_OFFSET
@@ -242,17 +268,19 @@ class BrokerLifecycle:
     async def _register(self, deadline: float) -> None:
         identity = self._identity
         is_first = self.broker_epoch == NO_BROKER_EPOCH
+        directories = tuple(d for d in identity.directories if d not in self._offline_directories)
         request = RegisterBroker(
             broker_id=identity.broker_id,
             cluster_id=identity.cluster_id,
             incarnation_id=identity.incarnation_id,
             endpoints=identity.endpoints,
             rack=identity.rack,
-            directories=tuple(d for d in identity.directories if d not in self._offline_directories),
+            directories=directories,
             has_offline_directories=self._offline_count > 0,
             features=identity.features,
             # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
+            directory_epochs=tuple(map(self._directories.epoch_of, directories)),
         )
         reported: tuple[int, str] | None = None
         warn_at = asyncio.get_running_loop().time() + REGISTRATION_WARN_MS / 1000
@@ -279,6 +307,8 @@ class BrokerLifecycle:
                 continue
             break
         logger.info("broker %d is registered with epoch %d", identity.broker_id, epoch)
+        # Before it asks to be unfenced: then a directory that names an older epoch was never served from in this one.
+        await self._directories.note_registration(epoch)
         self.stats.registrations += 1
         self.broker_epoch = epoch
         self.is_fenced = True

@@ -27,7 +27,8 @@ LEADERLESS = "leaderless"
 NOT_PREFERRED = "not-preferred"
 CORRUPT = "corrupt"
 NO_ROOM = "no-room"
-_FAULTS = {ReplicaFault.CORRUPT: CORRUPT, ReplicaFault.NO_ROOM: NO_ROOM}
+LOST = "lost"
+_FAULTS = {ReplicaFault.CORRUPT: CORRUPT, ReplicaFault.NO_ROOM: NO_ROOM, ReplicaFault.LOST: LOST}
 
 
 @dataclass(slots=True, kw_only=True)

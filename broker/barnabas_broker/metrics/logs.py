@@ -46,6 +46,16 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         "Logs opened without all that was flushed: the disk lost what it had confirmed.",
         [({}, stats.logs_that_lost_flushed_data)],
     )
+    yield counter(
+        "log_lost_replicas",
+        "Replicas that were found without records that they had, or without a proof of whose they are.",
+        [({}, stats.replicas_lost)],
+    )
+    yield counter(
+        "log_doubted_checkpoints",
+        "Checkpoint files that were missing, unreadable, or other than their twin at the start.",
+        [({}, stats.checkpoints_doubted)],
+    )
     scrubs = logs.repairs.scrub_stats().items()
     yield counter(
         "log_scrub_bytes",

@@ -7,6 +7,7 @@ Read next:  node.py, which runs it; control.py.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from barnabas_broker.admin.voters import make_change
@@ -41,7 +42,7 @@ from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.peer import KafkaPeer, Peer
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     )
     await logs.load()
     cache = MetadataCache(MetadataImage.EMPTY)
-    lifecycle = _lifecycle(context, storage, control.client, previous_broker_epoch=logs.previous_broker_epoch)
+    lifecycle = _lifecycle(context, storage, control.client, logs)
 
     def report_offline_directories() -> None:
         lifecycle.set_offline_directories(
@@ -264,8 +265,25 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     )
 
 
+class LogDirectoryEpochs:
+    """What the log directories know of registrations; the files are written by the data lane, which owns them."""
+
+    def __init__(self, logs: LogManager, data_loop: asyncio.AbstractEventLoop) -> None:
+        self._logs = logs
+        self._data_loop = data_loop
+
+    def epoch_of(self, directory: Uuid) -> int:
+        """See DirectoryEpochs."""
+        return self._logs.epoch_of(directory)
+
+    async def note_registration(self, broker_epoch: int) -> None:
+        """See DirectoryEpochs."""
+        writing = self._logs.note_registration(broker_epoch)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writing, self._data_loop))
+
+
 def _lifecycle(
-    context: NodeContext, storage: NodeStorage, client: ControllerClient, *, previous_broker_epoch: int
+    context: NodeContext, storage: NodeStorage, client: ControllerClient, logs: LogManager
 ) -> BrokerLifecycle:
     config = context.config
     return BrokerLifecycle(
@@ -279,10 +297,11 @@ def _lifecycle(
                 storage.directory_ids[path] for path in config.server.log_dirs if path in storage.directory_ids
             ),
             features=SUPPORTED_FEATURES,
-            previous_broker_epoch=previous_broker_epoch,
+            previous_broker_epoch=logs.previous_broker_epoch,
         ),
         config=config.lifecycle,
         client=client,
+        directories=LogDirectoryEpochs(logs, asyncio.get_running_loop()),
         data_lane_last_tick_ms=lambda: context.data_probe.last_tick_ms,
         clock_ms=monotonic_ms,
     )

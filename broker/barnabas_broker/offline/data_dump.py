@@ -29,7 +29,7 @@ from barnabas_wire.records.batch import BatchHeader, CorruptBatch, Record, itera
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-TEXT_FILES = ("partition.metadata", "meta.properties", "quorum-state", ".kafka_cleanshutdown")
+TEXT_FILES = ("partition.metadata", "topic-id.witness", "meta.properties", "quorum-state", ".kafka_cleanshutdown")
 VALUE_SHOWN_MAX = 200
 """Bytes of a key or value in text; JSON has all."""
 

@@ -263,8 +263,10 @@ class Invariants:
             member in faults and member != registration.leader for member in registration.isr
         ):
             raise LawBroken("a faulty replica leads only where no whole one may (C4)", f"{name}: {registration}")
-        if any(faults.get(member) is ReplicaFault.CORRUPT for member in registration.elr):
+        if any(faults.get(member) in (ReplicaFault.CORRUPT, ReplicaFault.LOST) for member in registration.elr):
             raise LawBroken("a corrupt replica is not eligible (C4)", f"{name}: {registration}")
+        if any(faults.get(member) is ReplicaFault.LOST for member in (registration.leader, *registration.isr)):
+            raise LawBroken("a replica that has lost records leads nothing", f"{name}: {registration}")
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -482,7 +484,7 @@ class Invariants:
             for header, data in _kept_batches(node, partition):
                 if header != read_header(data) or not crc_is_valid(data, 0, header):
                     return False
-        return all(fault is not ReplicaFault.CORRUPT for _, fault in registered.faults)
+        return all(fault is ReplicaFault.NO_ROOM for _, fault in registered.faults)
 
     def judge_histories(self) -> None:
         """At the end: every producer's history is clean, every reader saw what is there, replicas are equal. What retention

@@ -352,6 +352,7 @@ class SimulatedNode:
             client=client,
             data_lane_last_tick_ms=monotonic_ms,
             clock_ms=monotonic_ms,
+            directories=logs,
         )
         self._tell_offline_directories(set(unread))
         own_requests = OwnRequests(client, broker_id=self.id, broker_epoch=lambda: lifecycle.broker_epoch)

@@ -4,7 +4,8 @@ May touch:  image, partitions.         Must not touch: sessions (their verdict i
 Invariants: the broker epoch is the offset of its registration record, so it grows with every process start;
             fencing writes the partition changes before the fence, unfencing the reverse, so that no reader ever sees a
             fenced leader; a fenced broker is in no ISR; a broker that stopped uncleanly is in no ELR either where that
-            may have lost records; one that returns without its replica's directory is in none of the sets (elr.py).
+            may have lost records; one that returns without its replica's directory is in none of the sets (elr.py), nor is one
+            whose directory is an older copy (older_copies).
 Read next:  partitions.py; sessions.py for who is alive; directories.py for disks that fail.
 """
 
@@ -33,16 +34,17 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.requests_partitions import UnregisterBroker, UnregisterBrokerReply
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
-from barnabas_quorum.image.directories import is_reserved
+from barnabas_quorum.image.directories import directory_of, is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     Record,
     RegisterBrokerRecord,
+    ServedDirectory,
     UnregisterBrokerRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Endpoint, Offset
+from barnabas_wire.kafka.ids import Endpoint, Offset, Uuid
 
 NO_RECORDS_LIMIT = 2**31
 
@@ -99,7 +101,15 @@ def register_broker(
                 has_offline=request.has_offline_directories,
             )
 
-        records += leave_partitions(image, request.broker_id, rules=rules, is_lost=is_lost, is_gone=is_gone)
+        copies = older_copies(present, request) if image.features.has_proof else frozenset()
+
+        def is_copied(placed: PlacedPartition) -> bool:
+            directory = directory_of(placed.partition, request.broker_id)
+            return directory in copies or (bool(copies) and is_reserved(directory))
+
+        records += leave_partitions(
+            image, request.broker_id, rules=rules, is_lost=is_lost, is_gone=is_gone, is_copied=is_copied
+        )
     broker_epoch = next_offset + len(records)
     records.append(
         _registration(
@@ -109,9 +119,30 @@ def register_broker(
             is_in_controlled_shutdown=False,
             # a broker is restarted in maintenance more often than not: it must not lead again by that
             is_in_maintenance=present is not None and present.is_in_maintenance,
+            served=() if present is None else _still_served(present, request),
         )
     )
     return ControllerResult(records=records, response=RegisterBrokerReply(broker_epoch=broker_epoch), is_atomic=False)
+
+
+def older_copies(present: BrokerRegistration, request: RegisterBroker) -> frozenset[Uuid]:
+    """The directories that a broker registers with and that name an older epoch than one in which it served from them: somebody put a
+    copy from before in their place.
+
+    A broker writes its epoch into its directories after it is registered and before it serves. If it crashes in between, the epoch
+    that it names is older than that of its registration, but it never served in that one: so it is compared with the last
+    epoch in which it was unfenced. A directory that says nothing (-1) is of a version that wrote no epoch.
+    """
+    served = dict(present.served)
+    named = zip(request.directories, request.directory_epochs, strict=False)
+    return frozenset(directory for directory, epoch in named if 0 <= epoch < served.get(directory, epoch))
+
+
+def _still_served(present: BrokerRegistration, request: RegisterBroker) -> tuple[ServedDirectory, ...]:
+    """What stays known of directories: of those that do not work now as well, if there may be any."""
+    return tuple(
+        each for each in present.served if request.has_offline_directories or each.directory in request.directories
+    )
 
 
 def heartbeat(
@@ -178,7 +209,12 @@ def fence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: Par
 def unfence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
     """The broker may lead and join ISRs again; then partitions without a leader elect it where it may lead."""
     records: list[Record] = [
-        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=False)
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            is_fenced=False,
+            serves=True if image.features.has_proof else None,
+        )
     ]
     records += elect_leaderless(image, rules=rules, records_max=NO_RECORDS_LIMIT, joining=broker.id)
     return records
@@ -237,6 +273,7 @@ def _amend(
         is_fenced=present.is_fenced,
         is_in_controlled_shutdown=present.is_in_controlled_shutdown,
         is_in_maintenance=present.is_in_maintenance,
+        served=present.served,
     )
     is_same = (present.endpoints, present.rack, present.features) == (record.endpoints, record.rack, record.features)
     return ControllerResult(
@@ -253,6 +290,7 @@ def _registration(
     is_fenced: bool,
     is_in_controlled_shutdown: bool,
     is_in_maintenance: bool,
+    served: tuple[ServedDirectory, ...],
 ) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
@@ -265,6 +303,7 @@ def _registration(
         directories=request.directories,
         features=request.features,
         is_in_maintenance=is_in_maintenance,
+        served=served,
     )
 
 

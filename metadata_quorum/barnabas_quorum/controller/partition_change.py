@@ -19,7 +19,9 @@ ISR. Where no healthy replica is in sync, the faulty leader stays: it can serve 
 first in sync takes over. A corrupt replica may have lost what the others must fetch to catch up: if the whole ISR is corrupt,
 a healthy eligible replica leads, as if the ISR were empty. A replica without room has every record and stays eligible. A
 corrupt one may lack a committed record, so it leaves the ELR: elected from there it would count as clean. It may still be the
-last known leader, which has the most records.
+last known leader, which has the most records. One that has LOST records is in none of the sets and leads nothing: elected by
+itself it would have others cut what it lacks. Only an unclean election, that of an operator above all, lets it lead, and with that
+the loss is accepted: it is faulty no more.
 """
 
 from __future__ import annotations
@@ -103,15 +105,17 @@ def build_change(
         target_replicas: the wanted replicas, None = no change. A reassignment that this completes ends.
         directory_for: where the replica of a broker that is new to the partition will be.
         lost: replicas whose records can no longer be trusted; they are not eligible to lead.
-        gone: replicas whose records are certainly gone; they are in no ISR, and not the last known leader either.
+        gone: replicas whose records are certainly gone; they are in no ISR, and not the last known leader either. Those with the
+            fault LOST are so as well.
         spared: brokers in maintenance: in sync as others, and leading only what no other healthy replica may lead.
         allows_unclean: let a replica lead that may lack committed records, if no other may lead.
         leader_recovery_state: reported by the leader, None = no change.
         target_faults: the faulty replicas, None = no change. A replica that is dropped, or gone, is no longer faulty.
     """
     faults = dict(partition.faults if target_faults is None else target_faults)
-    lost = {*lost, *gone, *(replica for replica, fault in faults.items() if fault is ReplicaFault.CORRUPT)}
-    isr = tuple(member for member in (partition.isr if target_isr is None else target_isr) if member not in gone)
+    emptied = {*gone, *(replica for replica, fault in faults.items() if fault is ReplicaFault.LOST)}
+    lost = {*lost, *emptied, *(replica for replica, fault in faults.items() if fault is ReplicaFault.CORRUPT)}
+    isr = tuple(member for member in (partition.isr if target_isr is None else target_isr) if member not in emptied)
     wanted = target_replicas or Replicas(partition.replicas, partition.adding_replicas, partition.removing_replicas)
     if any(member in wanted.all and member not in faults and is_acceptable(member) for member in isr):
         isr = tuple(member for member in isr if member not in faults)
@@ -125,7 +129,7 @@ def build_change(
         member not in faults and is_acceptable(member) for member in elr
     ):
         isr = ()
-    last_known = last_known_leader(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, gone=gone)
+    last_known = last_known_leader(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, gone=emptied)
     recovery = partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
 
     elected = _elect(
@@ -143,6 +147,8 @@ def build_change(
     leader = elected.leader
     if elected.is_unclean:
         isr, elr, recovery = (leader,), (), LeaderRecoveryState.RECOVERING
+        if faults.get(leader) is ReplicaFault.LOST:
+            del faults[leader]
     elif leader != NO_BROKER and not isr:
         isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
     elif leader in faults:
@@ -178,6 +184,12 @@ def build_change(
         faults=_if_changed(_faults_left(faults, wanted.all, gone), partition.faults),
     )
     return None if is_unchanged(change) else change
+
+
+def faults_with(partition: PartitionRegistration, broker_id: BrokerId, fault: ReplicaFault | None) -> ReplicaFaults:
+    """The partition's faults once the broker's replica has this one, or none."""
+    others = [faulty for faulty in partition.faults if faulty.broker_id != broker_id]
+    return tuple(sorted(others if fault is None else [*others, FaultyReplica(broker_id, fault)]))
 
 
 def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple[Replicas, tuple[BrokerId, ...]] | None:
@@ -243,7 +255,7 @@ def _elect(
     if not isr and not elr and len(last_known) == 1 and is_acceptable(last_known[0]):
         return _Elected(last_known[0], is_unclean=True)
     if allows_unclean:
-        for replica in sorted(replicas, key=lambda replica: replica in faults):
+        for replica in sorted(replicas, key=lambda r: (r in faults, faults.get(r) is ReplicaFault.LOST)):
             if is_acceptable(replica):
                 return _Elected(replica, is_unclean=True)
     return _Elected(NO_BROKER)

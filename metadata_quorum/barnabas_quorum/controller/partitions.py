@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from barnabas_quorum.controller.decisions import DecisionContext, decides
-from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller.partition_change import build_change, faults_with
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
@@ -26,7 +26,7 @@ from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.topics import TopicImage
-from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord, Record
+from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord, Record, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
@@ -89,9 +89,11 @@ def leave_partitions(
     rules: PartitionRules,
     is_lost: Callable[[PlacedPartition], bool] = lambda placed: False,
     is_gone: Callable[[PlacedPartition], bool] = lambda placed: False,
+    is_copied: Callable[[PlacedPartition], bool] = lambda placed: False,
 ) -> list[Record]:
     """The broker leaves every ISR and leads nothing. Where an ISR falls below min.insync.replicas the broker stays eligible to
-    lead again, unless its records cannot be trusted (is_lost) or are certainly gone (is_gone; elr.py)."""
+    lead again, unless its records cannot be trusted (is_lost), are certainly gone (is_gone; elr.py), or are those of an older copy of
+    its directory (is_copied): that replica is faulty until it is refilled."""
     changes: list[Record] = []
     spared = image.cluster.in_maintenance
     for placed in held_partitions(image, broker_id):
@@ -99,8 +101,12 @@ def leave_partitions(
         gone = (broker_id,) if is_gone(placed) else ()
         lost = (broker_id,) if is_lost(placed) else gone
         is_in_sync = broker_id in partition.isr or partition.leader == broker_id
-        is_struck = (lost and broker_id in partition.elr) or (
-            gone and (broker_id in partition.last_known_elr or partition.fault_of(broker_id) is not None)
+        is_older = is_copied(placed) and not gone
+        counts = is_in_sync or broker_id in {*partition.elr, *partition.last_known_elr}
+        is_struck = (
+            (is_older and counts)
+            or (lost and broker_id in partition.elr)
+            or (gone and (broker_id in partition.last_known_elr or partition.fault_of(broker_id) is not None))
         )
         if not is_in_sync and not is_struck:
             continue
@@ -115,6 +121,7 @@ def leave_partitions(
             gone=gone,
             spared=spared,
             allows_unclean=rules.allows_unclean(topic.name),
+            target_faults=faults_with(partition, broker_id, ReplicaFault.LOST) if is_older and counts else None,
         )
         if change is not None:
             changes.append(change)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.directories import find_replica
 from barnabas_quorum.controller.features import require_metadata_version
-from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller.partition_change import build_change, faults_with
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.requests_partitions import (
@@ -24,10 +24,9 @@ from barnabas_quorum.controller.requests_partitions import (
     ReplicaFaultReport,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.features import METADATA_VERSION_REPLICA_FAULTS
+from barnabas_quorum.image.features import METADATA_VERSION_PROOF, METADATA_VERSION_REPLICA_FAULTS
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.partition import PartitionRegistration
-from barnabas_quorum.records import FaultyReplica, PartitionChangeRecord, Record, ReplicaFault, ReplicaFaults
+from barnabas_quorum.records import PartitionChangeRecord, Record, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
@@ -58,16 +57,12 @@ def alter_replica_faults(
     return ControllerResult(records=records, response=AlterReplicaFaultsReply(replicas=tuple(replies)), is_atomic=False)
 
 
-def faults_with(partition: PartitionRegistration, broker_id: BrokerId, fault: ReplicaFault | None) -> ReplicaFaults:
-    """The partition's faults after the broker's report about its replica."""
-    others = [faulty for faulty in partition.faults if faulty.broker_id != broker_id]
-    return tuple(sorted(others if fault is None else [*others, FaultyReplica(broker_id, fault)]))
-
-
 def _alter(
     image: MetadataImage, broker_id: BrokerId, report: ReplicaFaultReport, rules: PartitionRules
 ) -> PartitionChangeRecord | None:
     topic, index, partition = find_replica(image, broker_id, topic_id=report.topic_id, partition_id=report.partition_id)
+    if report.fault is ReplicaFault.LOST:
+        require_metadata_version(image, METADATA_VERSION_PROOF, "replicas that have lost records")
     if partition.fault_of(broker_id) is report.fault:
         return None
     return build_change(

@@ -52,6 +52,8 @@ class RegisterBroker(Request["RegisterBrokerReply"]):
     features: tuple[FeatureRange, ...] = ()
     previous_broker_epoch: int = NO_BROKER_EPOCH
     """From the clean-shutdown file; -1 after an unclean stop (KIP-966)."""
+    directory_epochs: tuple[int, ...] = ()
+    """As each of `directories` says: the epoch of its last registration, -1 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
 _FAULTY = {
     ReplicaFault.CORRUPT: "is corrupt: records below the high watermark are damaged",
     ReplicaFault.NO_ROOM: "has no room: its log directory is full, so it takes no records",
+    ReplicaFault.LOST: "has lost records that it had, or its log directory is an older copy: it leads nothing until it is refilled "
+    "from another replica, or an operator accepts the loss",
 }
 
 
@@ -422,10 +424,15 @@ def _steps_to_a_leader(
     ]
     may_lead = acceptable(image, partition)
     alive = [replica for replica in partition.replicas if may_lead(replica)]
+    if any(fault is ReplicaFault.LOST for _, fault in partition.faults):
+        steps += _steps_against_faults(name, partition)
     if alive:
+        given_up = (
+            f"or give up what only {ids(eligible)} may hold" if eligible else "accept the loss of what none of them has"
+        )
         steps.append(
             NextStep(
-                purpose=f"or give up what only {ids(eligible)} may hold, and let {ids(alive)} lead: RECORDS MAY BE LOST",
+                purpose=f"{given_up}, and let {ids(alive)} lead: RECORDS MAY BE LOST",
                 command=f"barnabas topic elect {name.topic}:{name.index} --unclean --yes",
             )
         )
@@ -461,6 +468,15 @@ def _steps_against_faults(name: PartitionName, partition: PartitionRegistration)
                     purpose=f"free space in the log directory of broker {replica} (shorter retention, fewer partitions, a larger "
                     "disk): it goes on by itself",
                     command=f"barnabas broker logdirs {replica}",
+                )
+            )
+        elif fault is ReplicaFault.LOST:
+            refill = "it is refilled from the leader, by itself" if partition.has_leader else "no leader can refill it"
+            steps.append(
+                NextStep(
+                    purpose=f"broker {replica} has lost records: {refill}; logs that it set aside (on its host, LOG_DIR of its "
+                    "log.dirs) are shown by",
+                    command="barnabas log strays LOG_DIR",
                 )
             )
         else:

@@ -17,6 +17,7 @@ from barnabas_quorum.records import (
     Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    ServedDirectory,
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
 )
@@ -42,6 +43,9 @@ class BrokerRegistration:
     features: tuple[FeatureRange, ...]
     is_in_maintenance: bool = False
     """It stays in sync and leads only what nobody else can lead; it is so until an operator says otherwise, restarts included."""
+    served: tuple[ServedDirectory, ...] = ()
+    """The last epoch in which it was unfenced with each of its directories, by directory: one that names an older epoch when the broker
+    registers is a copy from before."""
 
     @property
     def is_active(self) -> bool:
@@ -102,6 +106,7 @@ class ClusterImage:
                 directories=broker.directories,
                 features=broker.features,
                 is_in_maintenance=broker.is_in_maintenance,
+                served=broker.served,
             )
         for controller_id in sorted(self.controllers):
             controller = self.controllers[controller_id]
@@ -155,6 +160,7 @@ class ClusterDelta:
             directories=record.directories,
             features=record.features,
             is_in_maintenance=record.is_in_maintenance,
+            served=record.served,
         )
 
     @replay.register
@@ -177,6 +183,7 @@ class ClusterDelta:
             is_in_maintenance=(
                 broker.is_in_maintenance if record.is_in_maintenance is None else record.is_in_maintenance
             ),
+            served=_served_in(broker) if record.serves else broker.served,
         )
 
     @replay.register
@@ -231,3 +238,9 @@ class ClusterDelta:
                 controller_id: controller for controller_id, controller in controllers.items() if controller is not None
             },
         )
+
+
+def _served_in(broker: BrokerRegistration) -> tuple[ServedDirectory, ...]:
+    """Its directories once it serves in its present epoch; of those that do not work now what was known before."""
+    epochs = {**dict(broker.served), **dict.fromkeys(broker.directories, broker.epoch)}
+    return tuple(ServedDirectory(directory, epochs[directory]) for directory in sorted(epochs))

@@ -98,8 +98,16 @@ class Uuids(_message.Message):
     ids: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class ServedDirectory(_message.Message):
+    __slots__ = ("directory", "broker_epoch")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    directory: bytes
+    broker_epoch: int
+    def __init__(self, directory: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features", "is_in_maintenance")
+    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features", "is_in_maintenance", "served")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +118,7 @@ class RegisterBroker(_message.Message):
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     incarnation_id: bytes
     broker_epoch: int
@@ -120,7 +129,8 @@ class RegisterBroker(_message.Message):
     directories: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRangeValue]
     is_in_maintenance: bool
-    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ..., is_in_maintenance: bool = ...) -> None: ...
+    served: _containers.RepeatedCompositeFieldContainer[ServedDirectory]
+    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ..., is_in_maintenance: bool = ..., served: _Optional[_Iterable[_Union[ServedDirectory, _Mapping]]] = ...) -> None: ...
 
 class UnregisterBroker(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -131,20 +141,22 @@ class UnregisterBroker(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerRegistrationChange(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "is_fenced", "is_in_controlled_shutdown", "directories", "is_in_maintenance")
+    __slots__ = ("broker_id", "broker_epoch", "is_fenced", "is_in_controlled_shutdown", "directories", "is_in_maintenance", "serves")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     IS_IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     is_fenced: bool
     is_in_controlled_shutdown: bool
     directories: Uuids
     is_in_maintenance: bool
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ..., is_in_maintenance: bool = ...) -> None: ...
+    serves: bool
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ..., is_in_maintenance: bool = ..., serves: bool = ...) -> None: ...
 
 class RegisterController(_message.Message):
     __slots__ = ("controller_id", "incarnation_id", "endpoints", "features")
