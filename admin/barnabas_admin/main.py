@@ -184,6 +184,12 @@ _NOUNS |= {
                 "Check every batch in log directories (log.dirs), or in partition directories, on this host.",
             ),
             "repair": ("log:repair", "Say how the damage in log directories on this host will be repaired."),
+            "strays": (
+                "log:strays",
+                "List logs that brokers on this host have set aside, and replicas that lost records.",
+            ),
+            "adopt": ("log:adopt", "Put a log that was set aside back into its place (its broker is stopped)."),
+            "delete-stray": ("log:delete_stray", "Remove a log that was set aside, for good."),
         },
     ),
     "acl": (

@@ -192,6 +192,16 @@ class SavedOffsets:
         if failure is not None:
             raise failure
 
+    def replace(self, topic_partition: TopicPartition, topic_id: Uuid, *, end_offset: Offset) -> None:
+        """Another log has been put in the place of the partition's, while no broker runs: flushed up to there. Blocks. Raises OSError."""
+        with self._saving:
+            self._point_ids[topic_partition] = topic_id
+            for name, saved in self._files.items():
+                saved.pop(topic_partition, None)
+                if name == checkpoints.RECOVERY_POINTS_FILE:
+                    saved[topic_partition] = end_offset
+                self._write(name, saved)
+
     def begin_raising(self, starts: Mapping[UnifiedLog, Offset]) -> None:
         """The starts of these logs are to move there; `save_rising` writes it."""
         for log, offset in starts.items():

@@ -121,9 +121,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"quorum quarantine {verb}" for verb in ("list", "show", "sign-off")),
         *("top", "completion"),
         *(f"profile {verb}" for verb in ("list", "create", "use", "delete")),
-        "log dump",
-        "log repair",
-        "log verify",
+        *(f"log {verb}" for verb in ("dump", "repair", "verify", "strays", "adopt", "delete-stray")),
         *(
             f"broker {verb}"
             for verb in ("list", "logdirs", "unregister", "drain", "undrain", "decommission", "log-level")
@@ -380,7 +378,7 @@ def test_at_a_terminal_the_name_of_what_goes_must_be_typed(
 
 def test_every_command_that_knows_a_yes_asks_in_the_one_way() -> None:
     asking = {path: each for path, command in commands(cli) for each in command.params if each.name == "yes"}
-    assert len(asking) == 15
+    assert len(asking) == 16
     others = {path for path, option in asking.items() if getattr(option, "help", "") != "Do not ask."}
     assert others == {("quorum", "recover")}, "it plans until it is told the directory to write into"
 

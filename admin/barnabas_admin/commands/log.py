@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from barnabas_admin.invocation import output_option
+from barnabas_admin.invocation import confirm, output_option, yes_option
 from barnabas_admin.local_node import server_command
 
 
@@ -79,3 +79,44 @@ def repair(paths: tuple[Path, ...], dry_run: bool, output: str) -> None:
         )
     arguments = ["log", "repair", "--dry-run", "-o", output, *map(str, paths)]
     raise SystemExit(subprocess.run(server_command(*arguments), check=False).returncode)
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="LOG_DIR…")
+@output_option
+def strays(directories: tuple[Path, ...], output: str) -> None:
+    """List logs that brokers on this host have set aside, and replicas that lost records.
+
+    A log is set aside when nobody can say of which topic it is, or when the cluster knows no replica of it here. It is kept until
+    `log adopt` or `log delete-stray` names it. Reads only, beside a running node too.
+    """
+    raise SystemExit(
+        subprocess.run(server_command("log", "strays", "-o", output, *map(str, directories)), check=False).returncode
+    )
+
+
+@click.command()
+@click.argument("stray", type=click.Path(path_type=Path), metavar="STRAY")
+@click.option("--topic-id", help="Of the topic; without it, that of the log which is in its place now.")
+@output_option
+def adopt(stray: Path, topic_id: str | None, output: str) -> None:
+    """Put a log that was set aside back into its place (its broker is stopped).
+
+    What is there now is set aside in its turn. Where no other replica leads, `topic elect --unclean` lets it lead afterwards.
+    """
+    arguments = ["log", "adopt", "-o", output, str(stray)]
+    if topic_id is not None:
+        arguments += ["--topic-id", topic_id]
+    raise SystemExit(subprocess.run(server_command(*arguments), check=False).returncode)
+
+
+@click.command("delete-stray")
+@click.argument("stray", type=click.Path(path_type=Path), metavar="STRAY")
+@yes_option
+@output_option
+def delete_stray(stray: Path, yes: bool, output: str) -> None:
+    """Remove a log that was set aside, for good. Its records may be nowhere else."""
+    confirm(f"the log in {stray} is removed for good", typed=stray.name, yes=yes)
+    raise SystemExit(
+        subprocess.run(server_command("log", "delete-stray", "--yes", "-o", output, str(stray)), check=False).returncode
+    )

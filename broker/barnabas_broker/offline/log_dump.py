@@ -3,7 +3,8 @@
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
 Invariants: reads what is there and changes nothing; damage is shown with its byte and its neighbours, and reading goes on
             behind it; no secret is shown; exit status 1 when anything is damaged.
-Read next:  barnabas_quorum/driver/log_entries.py; data_dump.py; log_verify.py, which checks data logs.
+Read next:  barnabas_quorum/driver/log_entries.py; data_dump.py; log_verify.py, which checks data logs; stray_logs.py, whose verbs do
+            change something.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_broker.node.storage import StorageError
-from barnabas_broker.offline import data_dump, log_verify
+from barnabas_broker.offline import data_dump, log_verify, stray_logs
 from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_quorum.driver.log_entries import BAD, NO_OP, LogEntry, entries_of
 
@@ -41,10 +42,13 @@ def add_verbs(verbs: Any) -> None:
     dump.add_argument("--noops", action="store_true", help="show no-op records too")
     dump.add_argument("-o", "--output", choices=("text", "json"), default="text")
     log_verify.add_verbs(actions)
+    stray_logs.add_verbs(actions)
 
 
 def run(options: argparse.Namespace) -> int:
     """The verb. Raises StorageError when there is nothing to read."""
+    if options.action in stray_logs.VERBS:
+        return stray_logs.run(options)
     if options.action != "dump":
         return log_verify.run(options)
     damaged = 0
