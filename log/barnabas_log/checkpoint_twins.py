@@ -45,8 +45,8 @@ class Settled(NamedTuple):
     """What a checkpoint is taken to say."""
 
     offsets: dict[TopicPartition, Offset]
-    topic_ids: Mapping[TopicPartition, Uuid]
-    """Of the logs that the proved entries are of."""
+    twin: Twin | None
+    """What the twin says, where that is sound: true of the moment when it was written, and nothing was written since."""
     is_proved: bool
     doubt: str = ""
     """What is wrong, in words; empty when nothing is."""
@@ -95,13 +95,13 @@ def settle(main: bytes | None, twin: bytes | None, *, path: str) -> Settled:
     if told is None:
         if twin is not None:
             doubt = doubt or f"the twin of {path} is damaged"
-        return Settled(offsets or {}, {}, False, doubt)
+        return Settled(offsets or {}, None, False, doubt)
     if offsets is None:
-        return Settled(dict(told.offsets), told.topic_ids, False, doubt)
+        return Settled(dict(told.offsets), told, False, doubt)
     if offsets == told.offsets:
-        return Settled(offsets, told.topic_ids, True)
+        return Settled(offsets, told, True)
     lower = {name: min(offset, offsets.get(name, offset)) for name, offset in told.offsets.items()}
     differing = sorted(str(name) for name in {*offsets, *told.offsets} if offsets.get(name) != told.offsets.get(name))
     few = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
     lower.update({name: Offset(0) for name in offsets if name not in lower})
-    return Settled(lower, told.topic_ids, False, f"{path} and its twin differ ({few}): the lower offsets are taken")
+    return Settled(lower, told, False, f"{path} and its twin differ ({few}): the lower offsets are taken")

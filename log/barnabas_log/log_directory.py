@@ -125,6 +125,7 @@ class LogDirectory:
                 may_have_gaps=topic_partition in saved.clean_offsets,
                 has_second_witness=self.state.has_second_witness,
                 is_log_start_proved=saved.is_log_start_proved,
+                is_recovery_point_proved=topic_partition in saved.proved_points,
                 listener=listener,
             )
             opening.append(open_log)

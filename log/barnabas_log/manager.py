@@ -29,6 +29,7 @@ from barnabas_log.directory_health import DirectoryHealth
 from barnabas_log.directory_state import NO_BROKER_EPOCH, LostReplica
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
+from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.flush import FlushStats
 from barnabas_log.log_directory import LogDirectory
 from barnabas_log.log_homes import STRAY_SUFFIX, LogHomes, choose_directory
@@ -239,7 +240,7 @@ class LogManager:
                 path = directory.file(str(name))
                 if not any(self._disk.exists(other.file(str(name))) for other in self._directories if not other.error):
                     lost[name] = LostReplica(topic_id, point, f"{path} is gone, it held offsets up to {point - 1}")
-            elif log.topic_id == topic_id and 0 <= (end := log.recovery_report.missing_from) < point:
+            elif log.topic_id in (topic_id, ZERO_UUID) and 0 <= (end := log.recovery_report.missing_from) < point:
                 why = f"{log.directory} ends at offset {end}, and was flushed up to {point}"
                 lost[name] = LostReplica(topic_id, point, why)
         return lost
@@ -334,18 +335,20 @@ class LogManager:
     def give_up(self, topic_partition: TopicPartition, lost: LostReplica) -> str | None:
         """Set a log aside whose topic is not known for sure, once it is durable that the replica of that topic has lost it.
 
-        Returns where it is now, None if it is not here or its directory has failed.
+        Returns where it is now, None if it is not here or its directory has failed. Raises OutOfDescriptors, NoRoom: nothing is done.
         """
         log = self._homes.logs.get(topic_partition)
         if log is None:
             return None
         directory = self._homes.directories[log]
-        self.stats.replicas_lost += 1
         try:
             directory.state.add_lost({topic_partition: lost})
         except OSError as error:
-            self.health.fail(directory, error)
-            return None
+            refusal = self.health.refuse(directory, error)
+            if isinstance(refusal, StorageFailed):
+                return None
+            raise refusal from error
+        self.stats.replicas_lost += 1
         return self.set_aside(topic_partition)
 
     def forget_lost(self, topic_partition: TopicPartition) -> None:
@@ -353,8 +356,9 @@ class LogManager:
         for directory in self.health.online:
             try:
                 directory.state.forget_lost((topic_partition,))
-            except OSError as error:
-                self.health.fail(directory, error)
+            except OSError as error:  # the next start takes it for lost once more
+                logger.warning("%s: %s could not be written: %s", topic_partition, directory.path, error)
+                self.health.refuse(directory, error)
 
     @property
     def lost(self) -> dict[TopicPartition, LostReplica]:
@@ -372,10 +376,20 @@ class LogManager:
         """Write into every directory that works that it is part of this registration; one that cannot take it fails."""
         for directory in self._directories:
             if directory.error is None and directory.state.broker_epoch != broker_epoch:
-                try:
-                    await self._disk.run(directory.state.note_registration, broker_epoch)
-                except OSError as error:
+                await self._note_registration(directory, broker_epoch)
+
+    async def _note_registration(self, directory: LogDirectory, broker_epoch: int) -> None:
+        while True:
+            try:
+                await self._disk.run(directory.state.note_registration, broker_epoch)
+                return
+            except OSError as error:
+                if is_no_room(error) and await self._disk.run(directory.reserve.spend):
+                    continue
+                if not is_out_of_descriptors(error):
                     self.health.fail(directory, error)
+                    return
+            await asyncio.sleep(FLUSH_RETRY_S)
 
     def directory_id(self, log: UnifiedLog) -> Uuid:
         """Id of the directory that a log is in (KIP-858)."""

@@ -47,10 +47,11 @@ def open_partition_log(
     may_have_gaps: bool = False,
     has_second_witness: bool = True,
     is_log_start_proved: bool = True,
+    is_recovery_point_proved: bool = False,
     listener: LogListener[UnifiedLog] | None = None,
 ) -> UnifiedLog:
-    """Open the partition directory, making it if it is not there; see recovery.py for what that, `keeps_damage` and
-    `is_log_start_proved` do.
+    """Open the partition directory, making it if it is not there; see recovery.py for what that, `keeps_damage`,
+    `is_log_start_proved` and `is_recovery_point_proved` do.
 
     Args:
         topic_id: ZERO_UUID takes the one on disk.
@@ -76,6 +77,7 @@ def open_partition_log(
         keeps_damage=keeps_damage,
         may_have_gaps=may_have_gaps,
         is_log_start_proved=is_log_start_proved,
+        is_recovery_point_proved=is_recovery_point_proved,
     )
     identity = identity_of(said, holds_records=recovered.log_end_offset > 0, has_second=has_second_witness)
     if topic_id != ZERO_UUID and fate_of(identity, said.topic_id, topic_id=topic_id) is not Fate.SERVE:

@@ -102,10 +102,13 @@ def recover_log(
     keeps_damage: bool = True,
     may_have_gaps: bool = False,
     is_log_start_proved: bool = True,
+    is_recovery_point_proved: bool = False,
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
 
     is_log_start_proved: whether a checksum vouches for that number; else no log is emptied because it ends before it.
+    is_recovery_point_proved: whether one vouches for that number, and the caller tells whoever must know where less is there: then a
+    log whose bytes are gone ends where they do. Else what is gone stays as damage, too, so that its offsets are not given again.
 
     keeps_damage: what is not sound below the recovery point stays as damage, to be repaired from another replica; else the log
     ends before it.
@@ -137,10 +140,19 @@ def recover_log(
             disk, directory, segments, epochs, recovery_point, kept_end=kept_end, may_have_gaps=may_have_gaps
         )
     is_end_damaged = end_offset < recovery_point and recovery_point > log_start_offset
-    if keeps_damage and is_end_damaged and report.is_flushed_data_lost:
+    is_cut_off = is_end_damaged and _is_cut_off(segments[-1])
+    if is_cut_off:
+        report = report._replace(missing_from=end_offset)
+        if is_recovery_point_proved:
+            report = report._replace(truncated_bytes=report.truncated_bytes + _cut_tail(segments[-1]))
+            segments[-1].file.sync()
+    if (
+        keeps_damage
+        and is_end_damaged
+        and report.is_flushed_data_lost
+        and not (is_cut_off and is_recovery_point_proved)
+    ):
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
-        if _is_cut_off(segments[-1]):
-            report = report._replace(missing_from=end_offset)
         note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()
         segments.append(LogSegment.create(disk, directory, recovery_point, config, now_ms=now_ms))

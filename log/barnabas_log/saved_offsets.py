@@ -78,13 +78,9 @@ class SavedOffsets:
         self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE).offsets
         self.clean_offsets = self._read(checkpoints.CLEAN_OFFSETS_FILE).offsets
         self.is_log_start_proved = starts.is_proved
-        self._point_ids = dict(points.topic_ids)
-        if points.is_proved:
-            self.proved_points = {
-                name: (topic_id, self.recovery_points[name])
-                for name, topic_id in points.topic_ids.items()
-                if name in self.recovery_points
-            }
+        if points.twin is not None:
+            offsets, self._point_ids = points.twin.offsets, dict(points.twin.topic_ids)
+            self.proved_points = {name: (of, offsets[name]) for name, of in self._point_ids.items() if name in offsets}
 
     @property
     def _files(self) -> dict[str, dict[TopicPartition, Offset]]:

@@ -78,7 +78,11 @@ class ReplicaLogs:
             if fate is not Fate.SERVE:
                 if not is_present:
                     return NotOpened.IMAGE_TOO_OLD
-                self._give_up(found, fate, topic_id)
+                try:
+                    self._give_up(found, fate, topic_id)
+                except (OutOfDescriptors, NoRoom) as error:
+                    logger.warning("%s: it is set aside later: %s", topic_partition, error)
+                    return NotOpened.NO_DESCRIPTOR
         if logs.get(topic_partition) is None:
             refusal = self._refusal_of_new_log(topic_partition, registration)
             if refusal is not None:

@@ -48,7 +48,7 @@ def test_what_is_believed(
         path="d/checkpoint",
     )
     assert (settled.offsets, settled.is_proved, bool(settled.doubt)) == (taken, is_proved, is_doubted)
-    assert settled.topic_ids == (IDS if isinstance(twin, dict) else {})
+    assert settled.twin == ((twin, IDS) if isinstance(twin, dict) else None)
 
 
 def test_no_flipped_bit_of_either_raises_an_offset_or_counts_as_proved() -> None:

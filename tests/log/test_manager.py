@@ -31,7 +31,7 @@ from tests.support.turns import turns
 
 OTHER_ID = Uuid(b"o" * 16)
 TOPIC_ID = Uuid(b"t" * 16)
-A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
+A0, B1, C2 = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)
 
 
 def damage(disk: MemoryDisk, path: str, content: bytes | None) -> None:
@@ -220,11 +220,13 @@ async def test_a_log_of_a_version_without_the_second_witness_gets_it_at_its_firs
 
 async def test_what_was_flushed_and_is_gone_is_written_down_before_the_checkpoint_forgets_it(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
-    for name in (A0, B1):
+    for name in (A0, B1, C2):
         for _ in range(5):
             append(broker.log(name))
     await broker.manager.close()
     disk.remove_tree("one/a-0")
+    for path in [path for path in disk.names if path.startswith(f"one/{C2}/")]:
+        disk.remove(path)  # and its directory stays
     disk.names[f"one/b-1/{0:020d}.log"].content[-3:] = b""
     for _ in range(2):  # a crash before anybody heard of it
         manager = (await loaded(disk)).manager
@@ -232,6 +234,8 @@ async def test_what_was_flushed_and_is_gone_is_written_down_before_the_checkpoin
         assert lost is not None and lost.end_offset == 5 and "one/a-0 is gone" in lost.why
         lost = manager.lost_replica(B1, TOPIC_ID)
         assert lost is not None and lost.end_offset == 5 and "ends at offset 4" in lost.why
+        lost = manager.lost_replica(C2, TOPIC_ID)
+        assert lost is not None and lost.end_offset == 5 and "ends at offset 0" in lost.why
     assert manager.lost_replica(A0, OTHER_ID) is None, "another topic of that name has lost nothing"
 
 

@@ -19,6 +19,7 @@ from random import Random
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.rot import Rot
 from barnabas_broker.simulation.run import Run
+from barnabas_broker.simulation.small_files import SmallFiles
 from barnabas_broker.simulation.swarm import Slant, Swarm
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
@@ -68,6 +69,9 @@ class Faults:
         self._in_repair: tuple[NodeParts, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
         self._rot = Rot(cluster, self)
+        self._small_files = SmallFiles(Random(f"small files of {cluster.seed}"))
+        self._struck: NodeParts | None = None
+        """The wiped one, if its small files were damaged: until the controllers know what it lost."""
         self._works_again = asyncio.Event()
         """Set when a directory does without having been mended."""
 
@@ -125,6 +129,14 @@ class Faults:
         if not self.may_strike(node, "crash"):
             return
         is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
+        if is_wiped and cluster.slant is Slant.SMALL_FILES:
+            self.power_off(node)
+            what = self._small_files.strike(node.disk, node.directory_ids)
+            if what:
+                cluster.figures.small_files_struck += 1
+                cluster.note(what, node.id, node.life)
+                self.wiped = self._struck = node
+            return
         replaced = [path for path in node.directory_ids if is_wiped and cluster.random.random() < 0.5]
         self.power_off(node, replaced or (list(node.directory_ids) if is_wiped else []))
         if is_wiped:
@@ -212,8 +224,9 @@ class Faults:
             and wiped.is_up
             and self._is_known(wiped)
             and wiped.disk.broken.keys().isdisjoint(wiped.directory_ids)
+            and (wiped is not self._struck or _has_reported(wiped))
         ):
-            self.wiped = None
+            self.wiped = self._struck = None
         if self._haunted is not None and self._cluster.slant is Slant.HAUNTED and not self.is_calm:
             follower, topic_id, number = self._haunted
             model = self._cluster.invariants.models[topic_id, number]
@@ -525,3 +538,9 @@ class Faults:
         network.cut(links)
         await asyncio.sleep(span_s)
         network.mend(links)
+
+
+def _has_reported(node: NodeParts) -> bool:
+    """Whether the controllers know of everything that the node knows to have lost."""
+    partitions = list(node.replicas.partitions())
+    return node.is_serving and not any(each.is_lost and not each.is_known_lost for each in partitions)

@@ -149,6 +149,8 @@ class Figures:
     descriptor_shortages: int = 0
     bits_flipped: int = 0
     """In logs of nodes that were stopped, and of leaders."""
+    small_files_struck: int = 0
+    """Crashed nodes that found small files, logs or a directory other than they were."""
     compactions: int = 0
     """Runs of cleaners that were swapped in, of the processes that were up in the end."""
     transactions: int = 0

@@ -60,6 +60,8 @@ class Slant(Enum):
     DELETING = "deleting"
     """Only operators delete records, at any offset, and each crash may take a disk: the new log begins where the leader's log starts,
     which may be within a batch."""
+    SMALL_FILES = "small_files"
+    """Crashed nodes find small files damaged or gone, logs cut or gone, or a log directory as it was before."""
     BEGUN_ANEW = "begun_anew"
     """Directories fail again and again while topics are deleted and made again."""
 
@@ -219,6 +221,11 @@ class Swarm:
         elif slant is Slant.DELETING:
             kept = replace(drawn.logs, retention_bytes=-1, topic_retention_bytes=-1)
             drawn = replace(drawn, logs=kept, delete_records_every_s=0.3, configure_every_s=0.0, wipe=1.0)
+        elif slant is Slant.SMALL_FILES:
+            shape = replace(drawn.logs, checkpoint_s=min(drawn.logs.checkpoint_s, 0.5))
+            drawn = replace(
+                drawn, logs=shape, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3), wipe=1.0
+            )
         elif slant is Slant.ROT:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
