@@ -170,7 +170,10 @@ class ReplicaFaults:
 
     def report_unknown(self, partition: Partition, registration: PartitionRegistration) -> None:
         """Report what is wrong with the replica, if the cluster believes otherwise."""
-        if registration.fault_of(self._hosted.broker_id) is not self._as_known(partition.fault):
+        known = registration.fault_of(self._hosted.broker_id)
+        if known is ReplicaFault.LOST and not partition.is_lost and not partition.is_refilled:
+            return  # of an image from before this process: what it says is taken in when one knows us
+        if known is not self._as_known(partition.fault):
             self._report_of(partition)
 
     def report_all(self) -> None:

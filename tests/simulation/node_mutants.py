@@ -54,6 +54,7 @@ from barnabas_broker.simulation.disk import SimulatedFile
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log import (
     batch_run,
+    checkpoint_twins,
     checkpoints,
     directory_health,
     flush,
@@ -63,10 +64,13 @@ from barnabas_log import (
     repair,
     retention,
     retiring,
+    saved_offsets,
     segment_proof,
+    topic_witness,
     truncating,
 )
 from barnabas_log import manager as log_manager
+from barnabas_log.checkpoint_twins import Settled
 from barnabas_log.cleaner import key_scan, survival
 from barnabas_log.cleaner.key_scan import keep_last
 from barnabas_log.cleaner.survival import KeyOffsets
@@ -79,6 +83,7 @@ from barnabas_log.log_repairs import LogRepairs
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.saved_offsets import SavedOffsets
+from barnabas_log.topic_witness import Fate
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
@@ -88,7 +93,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetch_plan, followed, follower_log, isr, isr_changes, reads, roles
+from barnabas_replication import fetch_plan, followed, follower_log, isr, isr_changes, reads, replica_logs, roles
 from barnabas_replication.appends import Appends
 from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
@@ -652,6 +657,41 @@ def _a_follower_refuses_gaps(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _log_in_doubt_is_taken_for_a_deleted_topics(patch: pytest.MonkeyPatch) -> None:
+    original = topic_witness.fate_of
+
+    def fate_of(*args: Any, **rest: Any) -> Fate:
+        fate = original(*args, **rest)
+        return Fate.REMOVE if fate is Fate.SET_ASIDE else fate
+
+    patch.setattr(replica_logs, "fate_of", fate_of)
+
+
+def _what_was_flushed_and_is_gone_is_not_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogManager, "_missing_in", lambda self, directory, opened: {})
+
+
+def _checkpoint_counts_whatever_its_twin_says(patch: pytest.MonkeyPatch) -> None:
+    original = checkpoint_twins.settle
+
+    def settle(main: bytes | None, twin: bytes | None, *, path: str) -> Settled:
+        return original(main, None if main is not None else twin, path=path)._replace(is_proved=True)
+
+    patch.setattr(saved_offsets, "settle", settle)
+
+
+def _leader_epoch_file_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_contradiction", lambda epochs, segments, **rest: "")
+
+
+def _older_copy_of_a_directory_is_taken_for_the_newest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(controller_brokers, "older_copies", lambda present, request: frozenset())
+
+
+def _replica_that_lost_records_says_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogManager, "lost_replica", lambda self, topic_partition, topic_id: None)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug.
@@ -751,6 +791,28 @@ MUTANTS = (
     NodeMutant("recovery takes a gap for the log's end", _recovery_takes_a_gap_for_the_end),
     NodeMutant("a follower refuses gaps", _a_follower_refuses_gaps),
     NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
+    NodeMutant(
+        "a log in doubt is taken for a deleted topic's",
+        _log_in_doubt_is_taken_for_a_deleted_topics,
+        slant=Slant.SMALL_FILES,
+    ),
+    NodeMutant(
+        "what was flushed and is gone is not missed",
+        _what_was_flushed_and_is_gone_is_not_missed,
+        slant=Slant.SMALL_FILES,
+    ),
+    NodeMutant(
+        "a checkpoint counts whatever its twin says", _checkpoint_counts_whatever_its_twin_says, slant=Slant.SMALL_FILES
+    ),
+    NodeMutant("the leader epoch file is believed", _leader_epoch_file_is_believed, slant=Slant.SMALL_FILES),
+    NodeMutant(
+        "an older copy of a directory is taken for the newest",
+        _older_copy_of_a_directory_is_taken_for_the_newest,
+        slant=Slant.SMALL_FILES,
+    ),
+    NodeMutant(
+        "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES
+    ),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
 )
 
