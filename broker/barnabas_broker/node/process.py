@@ -81,15 +81,10 @@ async def _run(
             config, control=control, descriptors=descriptors, open_disk=open_disk, service_manager=service_manager
         )
         await node.run(stop)
-    except KafkaError:
-        raise
-    except ExceptionGroup as failures:
-        refusal = failures.subgroup(_is_refusal)
+    except Exception as error:
+        refusal = refusal_of(error)
         if refusal is not None:
-            raise first_error(refusal) from None  # said in one line, as at the start
-        logger.exception("node %d stops because of an error", config.server.node_id)
-        return EXIT_FAILED
-    except Exception:
+            raise refusal from None
         logger.exception("node %d stops because of an error", config.server.node_id)
         return EXIT_FAILED
     finally:
@@ -98,6 +93,18 @@ async def _run(
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)  # by default the last moments would end as a death by signal
     return 0
+
+
+def refusal_of(error: BaseException) -> KafkaError | None:
+    """What is said in one line of the error that ended a node; None for one that is logged with its traceback."""
+    if isinstance(error, KafkaError):
+        return error
+    refused = error.subgroup(_is_refusal) if isinstance(error, BaseExceptionGroup) else None
+    if refused is None:
+        return None
+    first = first_error(refused)
+    assert isinstance(first, KafkaError), "nothing else is a refusal"
+    return first
 
 
 _REFUSED_FOR_GOOD = {

@@ -26,14 +26,22 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from barnabas_broker.config.server import ServerConfig
 from barnabas_log.disk import Disk
-from barnabas_quorum.driver.snapshot_content import bootstrap_records, bootstrap_snapshot, bootstrap_voters
+from barnabas_quorum.driver.snapshot_content import (
+    DamagedSnapshot,
+    bootstrap_records,
+    bootstrap_snapshot,
+    bootstrap_voters,
+)
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records_security import UserScramCredentialRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
+
+Content = TypeVar("Content")
 
 META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
@@ -275,13 +283,25 @@ def _write_voters(
 
 
 def _read_voters(disk: Disk, server: ServerConfig) -> VoterSet | None:
+    return _read_bootstrap(disk, server, bootstrap_voters)
+
+
+def _read_bootstrap(disk: Disk, server: ServerConfig, read: Callable[[bytes], Content]) -> Content | None:
+    """What the bootstrap checkpoint says; None where there is none. Raises StorageError naming the file."""
     path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
-    return bootstrap_voters(disk.read_file(path)) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    try:
+        return read(disk.read_file(path))
+    except DamagedSnapshot as error:
+        raise StorageError(
+            f"{path} is damaged ({error}); restore it from a copy, or copy the file of that name from the directory of another "
+            "controller that was formatted with the same voters"
+        ) from error
 
 
 def _read_first_records(disk: Disk, server: ServerConfig) -> tuple[UserScramCredentialRecord, ...]:
-    path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
-    data = bootstrap_records(disk.read_file(path)) if disk.exists(path) else []
+    data = _read_bootstrap(disk, server, bootstrap_records)
     if not data:
         return ()
     from barnabas_quorum.record_codec import decode
@@ -290,7 +310,8 @@ def _read_first_records(disk: Disk, server: ServerConfig) -> tuple[UserScramCred
     for record in records:
         if not isinstance(record, UserScramCredentialRecord):
             raise StorageError(
-                f"{path} begins a cluster with a {type(record).__name__}, which this barnabas does not do"
+                f"the bootstrap checkpoint in {server.metadata_directory} begins a cluster with a {type(record).__name__}, which "
+                "this barnabas does not do"
             )
     return tuple(record for record in records if isinstance(record, UserScramCredentialRecord))
 

@@ -64,6 +64,8 @@ class MemoryFile:
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be read"
         self._need_descriptor()
         self._disk.may_fail("read", self.path)
+        if position < 0:
+            raise OSError(errno.EINVAL, "a negative position", self.path)  # as pread(2)
         return bytes(self._inode.content[position : position + size])
 
     def read_aside(self, position: int, size: int) -> bytes:

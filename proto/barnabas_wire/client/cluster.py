@@ -146,7 +146,9 @@ class ClusterClient:
             if not response.partitions:
                 raise MalformedMessage(f"the broker left {partition} out of its answer")
             got = response.partitions[0]
-            return FetchedRecords(got.records, Offset(got.high_watermark), Offset(got.log_start_offset))
+            return FetchedRecords(
+                got.records, Offset(got.high_watermark), Offset(got.log_start_offset), got.aborted_transactions
+            )
 
         return await self._retry(attempt, topics={partition.topic})
 

@@ -107,6 +107,15 @@ def test_a_directory_of_another_node_or_cluster_is_refused(disk: RealDisk, tmp_p
         load_storage(disk, server(tmp_path, node_id=4))
 
 
+def test_a_damaged_bootstrap_checkpoint_names_itself_and_where_to_get_it(disk: RealDisk, tmp_path: Path) -> None:
+    format_node(disk, server(tmp_path), given=voters())
+    (checkpoint,) = tmp_path.rglob("*.checkpoint")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    with pytest.raises(StorageError, match="another controller") as refused:
+        load_storage(disk, server(tmp_path))
+    assert str(checkpoint) in refused.value.message
+
+
 def test_a_damaged_meta_file_names_itself(disk: RealDisk, tmp_path: Path) -> None:
     format_node(disk, server(tmp_path), given=voters())
     (tmp_path / "b/meta.properties").write_text("version=1\ncluster.id=x\n")
