@@ -1,10 +1,11 @@
 """`python -m tests.simulation.node_mutants [--seed N]`: bugs planted into log and replication, and the hunt for each.
 
 May touch:  the real code, in memory, while one bug is hunted; processes it forks.     Must not touch: files, the simulation itself.
-Invariants: the hunt searches random seeds with the simulation that judges the clean code too; exit status 1 when a bug survives
-            the CPU limit twice, the second time from other seeds, or the clean code is accused; then the last lines say which
-            bug, which seed, which budget. A bug that needs what few seeds have is hunted where all have it (Slant). The clean code
-            is searched in each slant, CLEAN_TIMES as long as the slowest bug took there, within bounds.
+Invariants: a bug is looked for with its fixed seed (mutant_seeds.py), and hunted from a random one where that is stale, with the
+            simulation that judges the clean code too; exit status 1 when it survives both, the hunt's CPU limit twice, or when the
+            clean code breaks a law with a fixed seed; then the last lines say which bug, which seed, which budget. A bug that needs
+            what few seeds have is hunted where all have it (Slant). The clean code is then searched in each slant from a random
+            seed, once: what that finds fails nothing, it is to become a scenario.
 Read next:  swarm.py and faults.py, which make them fall; mutants/ for the bugs of consensus.
 
 Each bug is one that a careful person could write, most are from the history of Kafka. "Outcome laws" means that only clients
@@ -107,7 +108,9 @@ from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
-from tests.simulation.mutants import OTHER_SEEDS, clean_limit_s
+from tests.simulation.mutant_seeds import load_seeds, save_seeds
+from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
+from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
 from tests.simulation.transaction_mutants import TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
@@ -829,9 +832,15 @@ class Hunt:
 
 
 def hunt(
-    plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool = False, slant: Slant = Slant.NONE
+    plant: Plant | None,
+    *,
+    seed: int,
+    cpu_limit_s: float,
+    seeds: int = SEEDS_MAX,
+    outcomes_only: bool = False,
+    slant: Slant = Slant.NONE,
 ) -> Hunt:
-    """Search with a bug planted, or the clean code, from a seed on until something falls or the CPU time is used up.
+    """Search with a bug planted, or the clean code, so many seeds from one on, until something falls or the CPU time is used up.
 
     One of MISFITS is no find: the planted bug calls code that has changed since, so the run breaks by that and shows nothing.
     """
@@ -856,7 +865,7 @@ def hunt(
                     return Hunt(is_found=is_found, seed=seed + tried, seeds_tried=tried + 1, cpu_s=cpu_s, law=law)
                 tried += 1
                 cpu_s = time.process_time() - began
-                if cpu_s >= cpu_limit_s:
+                if cpu_s >= cpu_limit_s or tried >= seeds:
                     return Hunt(is_found=False, seed=seed, seeds_tried=tried, cpu_s=cpu_s, law="")
     finally:
         # What the broken seed had begun: later, its warnings end in tracebacks (within a namedtuple, which cannot import).
@@ -871,22 +880,30 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def search(place: int, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> tuple[Hunt, int]:
-    """The hunt for MUTANTS[place], and how many tries it took: at most two, the second from other seeds."""
+def search(
+    place: int, *, seeds: Mapping[str, int], seed: int, cpu_limit_s: float, outcomes_only: bool
+) -> tuple[Hunt, int]:
+    """The hunt for MUTANTS[place], and how many tries it took: 0 with the fixed seed, else at most two, the second from other seeds."""
     mutant = MUTANTS[place]
-    tries = 0
-    for start in (seed, seed + OTHER_SEEDS):
-        tries += 1
+    fixed = seeds.get(mutant.bug)
+    starts = [(0, fixed, 1)] if fixed is not None else []
+    for tries, start, count in [*starts, (1, seed, SEEDS_MAX), (2, seed + OTHER_SEEDS, SEEDS_MAX)]:
         result = hunt(
             mutant.plant,
             seed=start,
+            seeds=count,
             cpu_limit_s=cpu_limit_s,
             outcomes_only=outcomes_only,
             slant=mutant.slant,
         )
         if result.is_found:
-            break
-    return result, tries
+            return result, tries
+    return result, TRIES_MAX
+
+
+def judge_clean(slant: Slant, seed: int, *, outcomes_only: bool) -> Hunt:
+    """The clean code with one fixed seed."""
+    return hunt(None, seed=seed, seeds=1, cpu_limit_s=CPU_LIMIT_S, outcomes_only=outcomes_only, slant=slant)
 
 
 def search_clean(slant: Slant, slowest_s: float, *, seed: int, outcomes_only: bool) -> Hunt:
@@ -915,23 +932,33 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
     parser.add_argument(
         "--outcomes-only", action="store_true", help="let clients alone judge; a survivor is no failure then"
     )
+    parser.add_argument("--refresh", action="store_true", help="write down the seeds that find what fixed seeds do not")
+    parser.add_argument("--no-clean", action="store_true", help="leave the clean code alone")
     options = parser.parse_args(arguments)
+    seeds = load_seeds()
     chosen = [place for place, mutant in enumerate(MUTANTS) if options.only in mutant.bug]
     if not chosen:
         parser.error(f"no planted bug has {options.only!r} in its words")
     start = options.seed if options.seed is not None else SystemRandom().randrange(1 << 30)
-    print(f"searching from seed {start}, at most {options.cpu:.0f} CPU seconds each, {STEPS} steps a seed", flush=True)
-    found = again = 0
+    print(
+        f"each with its fixed seed; hunts from seed {start}, at most {options.cpu:.0f} CPU seconds each, {STEPS} steps a seed",
+        flush=True,
+    )
+    found = 0
     slowest_s = {MUTANTS[place].slant: 0.0 for place in chosen}
     failures = []
+    stale: dict[str, int] = {}
     with _mapping(min(options.jobs, len(chosen))) as over:
-        hunting = partial(search, seed=start, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)
+        hunting = partial(search, seeds=seeds, seed=start, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)
         for place, (result, tries) in zip(chosen, over(hunting, chosen), strict=True):
             mutant = MUTANTS[place]
-            again += tries > 1
             found += result.is_found
             slowest_s[mutant.slant] = max(slowest_s[mutant.slant], result.cpu_s)
-            word = ("found" if tries == 1 else "2nd try") if result.is_found else "NOT FOUND"
+            word = word_of(result.is_found, tries, fixed=seeds.get(mutant.bug))
+            if result.is_found and tries:
+                stale[mutant.bug] = result.seed
+                if options.refresh:  # at once: a run that is ended keeps what it has found
+                    save_seeds({mutant.bug: result.seed})
             print(
                 f"  {mutant.bug:50} {word:9} seed {result.seed} "
                 f"after {result.seeds_tried} seeds, {result.cpu_s:.1f} CPU s: {result.law[:150]}",
@@ -943,20 +970,35 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
                     f"--cpu {options.cpu:.0f}   # NOT FOUND, nor from seed {start + OTHER_SEEDS}; "
                     f"{result.law or 'the CPU time was used up'}"
                 )
-        print(f"{found} of {len(chosen)} found, {again} needed a second try", flush=True)
-        searching = partial(search_clean, seed=start, outcomes_only=options.outcomes_only)
-        for slant, clean in zip(slowest_s, over(searching, slowest_s, slowest_s.values()), strict=True):
-            name = "clean code" if slant is Slant.NONE else f"clean code, slant {slant.value}"
-            print(
-                f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
-                f"{clean.cpu_s:.1f} CPU s",
-                flush=True,
-            )
-            if clean.is_found:
-                command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
-                command += slanted(slant)
-                failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
+        print(f"{found} of {len(chosen)} found, {len(stale)} by a hunt", flush=True)
+        if not options.no_clean:
+            known = [(MUTANTS[each].slant, seeds[MUTANTS[each].bug]) for each in chosen if MUTANTS[each].bug in seeds]
+            fixed = sorted(set(known), key=str)
+            judging = partial(judge_clean, outcomes_only=options.outcomes_only)
+            judged = over(judging, *zip(*fixed, strict=True)) if fixed else iter(())
+            accused = [(slant, each) for (slant, _), each in zip(fixed, judged, strict=True) if each.is_found]
+            print(f"  clean code, {len(fixed)} fixed seeds: {len(accused) or 'no'} alarms", flush=True)
+            failures += [f"{_again(slant, each)}   # CLEAN CODE ACCUSED: {each.law}" for slant, each in accused]
+            searching = partial(search_clean, seed=start, outcomes_only=options.outcomes_only)
+            for slant, clean in zip(slowest_s, over(searching, slowest_s, slowest_s.values()), strict=True):
+                name = "clean code, random seeds" + ("" if slant is Slant.NONE else f", slant {slant.value}")
+                print(
+                    f"  {name:50} {'ALARM: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
+                    f"{clean.cpu_s:.1f} CPU s",
+                    flush=True,
+                )
+                if clean.is_found:
+                    print(
+                        f"BECOMES A SCENARIO, and a line in the note: {_again(slant, clean)}   # clean code: {clean.law}"
+                    )
+    for bug, seed in stale.items():
+        print(stale_line(bug, fixed=seeds.get(bug), seed=seed))
     return failures
+
+
+def _again(slant: Slant, found: Hunt) -> str:
+    """The command that runs the clean code with that seed."""
+    return f"python -m tests.simulation --only nodes --seed {found.seed} --steps {STEPS}{slanted(slant)}"
 
 
 if __name__ == "__main__":
