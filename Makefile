@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -57,8 +57,8 @@ endif
 sim-long: ## random seeds of all simulations on all cores: BUDGET= CPU time, such as 10m or 2h
 	@$(PY) -W ignore -m tests.simulation.sweep --budget $(or $(BUDGET),10m)
 
-sim-mutants: ## the seeded bugs of the control plane and of log and replication, each found from random seeds
-	@$(PY) -W ignore -m tests.simulation.all_mutants
+sim-mutants: ## the planted bugs, each found with its fixed seed, hunted from a random one where that is stale: ARGS=--refresh writes new seeds down
+	@$(PY) -W ignore -m tests.simulation.all_mutants $(ARGS)
 
 chaos: ## break a real quorum in network namespaces under 50 metadata writes/s: SEED= BUDGET= (most s of faults per scenario)
 	@$(PY) -m tests.chaos --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))
@@ -71,6 +71,9 @@ power-loss: ## cut the power of real nodes whose disk remembers what was not flu
 
 recovery-fuzz: ## open log directories damaged in every small way: IMAGES= SEED=
 	@$(PY) -m tests.log.recovery_fuzz --images $(or $(IMAGES),100000) --seed $(SEED)
+
+node-fuzz: ## start a real cluster with one durable file damaged, in every small way, read it and judge it: IMAGES=2000 SEED=
+	@$(PY) -W ignore -m tests.node_fuzz --images $(or $(IMAGES),2000) --seed $(SEED) $(ARGS)
 
 roll-versions: ## roll a cluster from a former commit to this tree and back under load: FORMER=COMMIT SEED=
 	@$(PY) -m tests.cluster.versions --commit $(or $(FORMER),2374175) --seed $(SEED)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.clock_node import shift_seen
+from tests.chaos.data import operating
 from tests.chaos.data.plan import COPIES, KEPT, LOOSE
 from tests.chaos.data.replicas import find_rot, rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, LATE_HOST, Stage, proxy_port
@@ -527,6 +528,21 @@ def pair_with_clocks(stage: Stage) -> Undo:
     return undo
 
 
+def kill_broker(stage: Stage) -> Undo:
+    """SIGKILL of one broker."""
+    return _kill(stage, [stage.pick_broker()])
+
+
+def change_settings(stage: Stage) -> Undo:
+    """Settings of topics change under a fault."""
+    return operating.change_settings(stage, (kill_broker, pause))
+
+
+def operate(stage: Stage) -> Undo:
+    """Operators' verbs under a fault."""
+    return operating.operate(stage, (kill_broker, pause), jump_clocks=jump_clocks)
+
+
 def sample(stage: Stage) -> Undo:
     """One node and one copier are killed, another copier becomes a zombie, a node is cut off one way; EndTxn comes late."""
     hold_flag(stage.cluster.directory).touch()
@@ -594,6 +610,21 @@ FAULTS = {
         "EndTxn held back past the next transaction",
         prepare=prepare_proxied_listeners,
         clients=("late",),
+    ),
+    "settings": Fault(
+        change_settings,
+        (1, 6),
+        "settings that change under a fault: minimum, segments, compression, retention, flushes, cleanup",
+        is_combined=False,
+        needs_sync=True,
+    ),
+    "verbs": Fault(
+        operate,
+        (1, 6),
+        "operators' verbs under a fault: grow, make again, reassign, elect, drain, voters, directories restored or lost, clocks",
+        is_combined=False,
+        prepare=prepare_clocks,
+        needs_sync=True,
     ),
     "sample": Fault(
         sample,

@@ -17,6 +17,7 @@ from random import Random
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from tests.chaos.data.plan import TOPICS
+from tests.chaos.data.spare_topic import SpareTopic
 from tests.chaos.nodes import ADMIN_PORT, ChaosCluster, ChaosNode
 from tests.checker.data_history import BACK_OFF, CLIENTS_CUT, HistoryWriter, Phase
 
@@ -59,6 +60,8 @@ class Stage:
     faults: int = 0
     clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """By their module's name."""
+    spare: SpareTopic | None = None
+    """The topic that faults write to, once one does."""
 
     def phase(self, name: str, what: str = "") -> None:
         """Write what the harness did."""
