@@ -38,10 +38,12 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "controlled.shutdown.timeout.ms": "2000",
     "metadata.log.max.record.bytes.between.snapshots": "2000",
-    "log.cleaner.backoff.ms": "200",
-    "log.flush.offset.checkpoint.interval.ms": "200",
     "controller.quorum.election.timeout.ms": "300",
 }
+
+
+BUSY = {"log.cleaner.backoff.ms": "200", "log.flush.offset.checkpoint.interval.ms": "200"}
+"""Of the cluster that is to be damaged: everything that is written now and then is there soon."""
 
 
 def port(node_id: int, kind: int) -> int:
@@ -49,17 +51,21 @@ def port(node_id: int, kind: int) -> int:
     return BASE_PORT + 10 * node_id + kind
 
 
-def properties(root: Path, node_id: int) -> dict[str, str]:
+def properties(root: Path, node_id: int, *, is_busy: bool = False) -> dict[str, str]:
     """The server.properties of a node whose directories lie below `root`."""
-    return PROPERTIES | {
-        "node.id": str(node_id),
-        "listeners": f"PLAINTEXT://{HOST}:{port(node_id, KAFKA)},CONTROLLER://{HOST}:{port(node_id, CONTROLLER)}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port(node_id, KAFKA)}",
-        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{port(each, CONTROLLER)}" for each in NODES),
-        "admin.listeners": f"{HOST}:{port(node_id, ADMIN)}",
-        "metrics.listeners": f"{HOST}:{port(node_id, METRICS)}",
-        "log.dirs": str(data_directory(root, node_id)),
-    }
+    return (
+        PROPERTIES
+        | (BUSY if is_busy else {})
+        | {
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://{HOST}:{port(node_id, KAFKA)},CONTROLLER://{HOST}:{port(node_id, CONTROLLER)}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port(node_id, KAFKA)}",
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{port(each, CONTROLLER)}" for each in NODES),
+            "admin.listeners": f"{HOST}:{port(node_id, ADMIN)}",
+            "metrics.listeners": f"{HOST}:{port(node_id, METRICS)}",
+            "log.dirs": str(data_directory(root, node_id)),
+        }
+    )
 
 
 def data_directory(root: Path, node_id: int) -> Path:
@@ -96,6 +102,7 @@ class RealNodes:
     """The nodes of one image."""
 
     root: Path
+    is_busy: bool = False
     nodes: dict[int, RunningNode] = field(default_factory=dict)
 
     def start(self, ids: Iterable[int] = NODES) -> None:
@@ -103,7 +110,9 @@ class RealNodes:
         for node_id in ids:
             lane, stop = ControlLane(), asyncio.Event()
             descriptors = split_descriptors(1024, connections_wanted=100, reserve_wanted=32)
-            node = Node(node_config(properties(self.root, node_id)), control=lane, descriptors=descriptors)
+            node = Node(
+                node_config(properties(self.root, node_id, is_busy=self.is_busy)), control=lane, descriptors=descriptors
+            )
             self.nodes[node_id] = RunningNode(node_id, asyncio.create_task(node.run(stop)), stop, lane)
 
     async def stop(self, ids: Iterable[int] = NODES) -> None:

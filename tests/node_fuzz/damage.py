@@ -134,29 +134,30 @@ class Damage:
         return first, len(self.before) - next(back, len(self.before))
 
 
-def apply(choice: Choice, root: Path, copies: Path) -> Damage | None:
-    """Damage a file of the image below `root`; None where there is none of that kind, or it changes nothing.
-
-    copies: where the undamaged ones are.
-    """
-    draw = Random(f"{choice.seed} {choice.number} applied")
-    data = data_directory(root, choice.node)
+def plan(choice: Choice, copies: Path) -> Damage | None:
+    """What the choice does to the copies that it begins with; None where there is no such file, or nothing would change."""
     if choice.file == "strange name":
-        STRANGE_NAMES[choice.kind](data)
         return Damage(choice.kind, ".")
+    draw = Random(f"{choice.seed} {choice.number} applied")
+    data = data_directory(copies / choice.copy, choice.node)
     found = _matching(choice.file, data)
     if not found:
         return None
     path = draw.choice(_where_it_counts(found, choice.node))
     before = (data / path).read_bytes()
     after, detail = _damaged(choice, before, path, found, draw, data_directory(copies / "old", choice.node), data)
-    if after == before:
-        return None
-    if after is None:
-        (data / path).unlink()
+    return None if after == before else Damage(f"{path} {choice.kind}{detail}", path, before, after)
+
+
+def apply(choice: Choice, damage: Damage, root: Path) -> None:
+    """Do it to the image below `root`."""
+    data = data_directory(root, choice.node)
+    if choice.file == "strange name":
+        STRANGE_NAMES[choice.kind](data)
+    elif damage.after is None:
+        (data / damage.path).unlink()
     else:
-        (data / path).write_bytes(after)
-    return Damage(f"{path} {choice.kind}{detail}", path, before, after)
+        (data / damage.path).write_bytes(damage.after)
 
 
 def _matching(file: str, data: Path) -> list[str]:

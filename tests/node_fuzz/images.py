@@ -40,8 +40,8 @@ IMAGE_S = 60.0
 class Verdict:
     """Of one image."""
 
-    what: str = ""
-    """The damage; empty where there was nothing to damage."""
+    what: str
+    """The damage."""
     broken: list[str] = field(default_factory=list)
     """Laws, each with what was seen: `law: words`."""
     heard: list[str] = field(default_factory=list)
@@ -76,10 +76,14 @@ class Running:
         return verdict
 
 
-def launch(choice: damages.Choice, copies: Path, truth: world.Truth, *, is_loud: bool = False) -> Running:
+def launch(
+    choice: damages.Choice, done: damages.Damage, copies: Path, truth: world.Truth, *, is_loud: bool = False
+) -> Running:
     """Fork a process that judges the image. is_loud: what the nodes log goes to standard error."""
     directory = copies / f"image-{choice.number}"
-    return in_child(choice, directory, lambda: asyncio.run(_judge(choice, copies, directory, truth, is_loud=is_loud)))
+    return in_child(
+        choice, directory, lambda: asyncio.run(_judge(choice, done, copies, directory, truth, is_loud=is_loud))
+    )
 
 
 def in_child(choice: Any, directory: Path, work: Callable[[], Any]) -> Running:
@@ -117,13 +121,17 @@ def enter_own_network() -> None:
 
 
 async def _judge(
-    choice: damages.Choice, copies: Path, directory: Path, truth: world.Truth, *, is_loud: bool
+    choice: damages.Choice,
+    done: damages.Damage,
+    copies: Path,
+    directory: Path,
+    truth: world.Truth,
+    *,
+    is_loud: bool,
 ) -> Verdict:
     for node_id in NODES:
         shutil.copytree(copies / choice.copy / f"node-{node_id}", directory / f"node-{node_id}")
-    done = damages.apply(choice, directory, copies)
-    if done is None:
-        return Verdict()
+    damages.apply(choice, done, directory)
     heard = Heard()
     logging.getLogger().handlers[:] = [heard]
     logging.getLogger().setLevel(logging.WARNING)

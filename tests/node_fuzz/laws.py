@@ -39,7 +39,7 @@ SETTLE_S = 8.0
 """For a cluster to be whole, or to be as whole as it gets."""
 STILL_S = 2.5
 """What health says and has said for so long is what it stays at."""
-PROBE_S = 0.1
+PROBE_S = 0.15
 CALL_S = 2.0
 REPAIRED_S = 15.0
 """For a pass of the scrub to find what rots, and for its repair."""

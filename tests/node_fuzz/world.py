@@ -145,7 +145,7 @@ async def make_world(root: Path) -> Truth:
     """Run a cluster below `root`/live, use it, leave the copies in `root`/<state>."""
     live = root / "live"
     _format(live)
-    nodes = RealNodes(live)
+    nodes = RealNodes(live, is_busy=True)
     nodes.start()
     client = ClusterClient(BOOTSTRAP, timeout_s=60)
     truth = Truth()

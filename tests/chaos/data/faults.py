@@ -618,6 +618,13 @@ FAULTS = {
         is_combined=False,
         needs_sync=True,
     ),
+    "minimum-rises": Fault(
+        operating.raise_the_minimum,
+        (1, 3),
+        "min.insync.replicas rises while the leader stands still and its followers die",
+        is_combined=False,
+        needs_sync=True,
+    ),
     "verbs": Fault(
         operate,
         (1, 6),

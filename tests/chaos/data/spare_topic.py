@@ -25,7 +25,7 @@ from barnabas_wire.records.batch import Record, build_batch, iterate_batches, it
 if TYPE_CHECKING:
     from tests.chaos.data.stage import Stage
 
-CALL_S = 5.0
+CALL_S = 3.0
 READ_S = 20.0
 
 
@@ -59,7 +59,7 @@ class SpareTopic:
 
     async def _write(self, count: int) -> None:
         client = ClusterClient(self._bootstrap, timeout_s=CALL_S)
-        deadline = time.monotonic() + 2 * CALL_S
+        deadline = time.monotonic() + CALL_S
         try:
             for _ in range(count):
                 self._next += 1
