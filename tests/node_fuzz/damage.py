@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -25,6 +25,7 @@ FILES: Mapping[str, str] = {
     "log starts": r"log-start-offset-checkpoint",
     "high watermarks": r"replication-offset-checkpoint",
     "cleaner checkpoint": r"cleaner-offset-checkpoint",
+    "all checkpoints": r"(?:recovery-point|log-start|replication|cleaner)-offset-checkpoint",
     "clean stop": r"\.kafka_cleanshutdown",
     "reserve": r"reserve",
     "partition.metadata": _PARTITION + r"partition\.metadata",
@@ -45,6 +46,8 @@ FILES: Mapping[str, str] = {
     "metadata reserve": r"__cluster_metadata-0/reserve",
 }
 """Each durable file by the name that `docs/durable-files.md` gives it, and how its path looks below a node's directory."""
+TOGETHER = {"all checkpoints"}
+"""Of these all that match are damaged, each by itself."""
 
 STRANGE_NAMES: Mapping[str, Callable[[Path], None]] = {
     "a file notes-1": lambda data: _write(data / "notes-1", b"buy milk\n"),
@@ -120,6 +123,8 @@ class Damage:
     """Of the damaged file, below the node's directory; that of the data directory for a strange name."""
     before: bytes = b""
     after: bytes | None = None
+    others: dict[str, bytes | None] = field(default_factory=dict)
+    """Files that are damaged together with it, and what they hold then; None: gone."""
 
     @property
     def changed(self) -> tuple[int, int]:
@@ -146,7 +151,23 @@ def plan(choice: Choice, copies: Path) -> Damage | None:
     path = draw.choice(_where_it_counts(found, choice.node))
     before = (data / path).read_bytes()
     after, detail = _damaged(choice, before, path, found, draw, data_directory(copies / "old", choice.node), data)
-    return None if after == before else Damage(f"{path} {choice.kind}{detail}", path, before, after)
+    if after == before:
+        return None
+    damage = Damage(f"{path} {choice.kind}{detail}", path, before, after)
+    for other in found if choice.file in TOGETHER else ():
+        if other != path:
+            content, how = _damaged(
+                choice,
+                (data / other).read_bytes(),
+                other,
+                found,
+                draw,
+                data_directory(copies / "old", choice.node),
+                data,
+            )
+            damage.others[other] = content
+            damage.what += f", {other}{how}"
+    return damage
 
 
 def apply(choice: Choice, damage: Damage, root: Path) -> None:
@@ -154,10 +175,12 @@ def apply(choice: Choice, damage: Damage, root: Path) -> None:
     data = data_directory(root, choice.node)
     if choice.file == "strange name":
         STRANGE_NAMES[choice.kind](data)
-    elif damage.after is None:
-        (data / damage.path).unlink()
-    else:
-        (data / damage.path).write_bytes(damage.after)
+        return
+    for path, content in {damage.path: damage.after, **damage.others}.items():
+        if content is None:
+            (data / path).unlink()
+        else:
+            (data / path).write_bytes(content)
 
 
 def _matching(file: str, data: Path) -> list[str]:

@@ -165,8 +165,11 @@ async def _wait_told(case: Case) -> None:
 
 def _is_about(case: Case, line: str) -> bool:
     """Whether a warning is about what is damaged."""
-    directory, _, name = case.damage.path.rpartition("/")
-    return (name or case.damage.path) in line or (directory != "" and directory in line)
+    for path in (case.damage.path, *case.damage.others):
+        directory, _, name = path.rpartition("/")
+        if name in line or (directory and directory in line):
+            return True
+    return False
 
 
 def _judge_starts(case: Case) -> list[str]:
@@ -215,7 +218,9 @@ def _judge_gone(case: Case, key: TopicPartition, truth: world.PartitionTruth, fo
     if back:
         broken.append(f"gone: {key} shows aborted records as committed: {sorted(back)[:5]}")
     below = {offset for offset in found.records if offset < truth.start}
-    is_start_lost = world.is_lone(key) and (case.choice.file == "log starts" or case.partition == key)
+    is_start_lost = world.is_lone(key) and (
+        case.choice.file in ("log starts", "all checkpoints") or case.partition == key
+    )
     if below and not (is_start_lost and _is_anything_told(case)):
         broken.append(
             f"gone: {key} shows {len(below)} deleted records again, from {min(below)}; it started at {truth.start}"
@@ -230,7 +235,7 @@ def _is_anything_told(case: Case) -> bool:
     return case.health_reasons != [] or any(_is_about(case, line) for line in case.heard.lines)
 
 
-MAY_HIDE = {"partition.metadata", "meta.properties", "recovery points", "log starts"}
+MAY_HIDE = {"partition.metadata", "meta.properties", "recovery points", "log starts", "all checkpoints"}
 """Files that say whose a log is or how far it must reach: where they contradict it, it may be set aside, until somebody decides."""
 
 

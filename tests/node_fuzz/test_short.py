@@ -31,6 +31,7 @@ KNOWN = (
         r"log-start-offset-checkpoint|^log starts",
         "C17: a wrong, well-formed number is believed, a lost one asked of nobody",
     ),
+    Known(r"^all checkpoints", "B10: gaps of a compacted log pass for a torn tail; C17, as of each"),
     Known(r"leader-epoch-checkpoint|^leader epochs", "C17: a wrong, well-formed epoch is believed"),
     Known(
         r"\.index|^index|^strange name a file notes-1",
