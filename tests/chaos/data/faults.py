@@ -625,6 +625,13 @@ FAULTS = {
         is_combined=False,
         needs_sync=True,
     ),
+    "restored": Fault(
+        operating.restore,
+        (1, 3),
+        "an old copy of a broker's directory is restored before a cold start",
+        is_combined=False,
+        needs_sync=True,
+    ),
     "verbs": Fault(
         operate,
         (1, 6),

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
@@ -32,8 +33,9 @@ STOPPED_S = (1.4, 2.2)
 """A leader stands still for so long: longer than it takes to fence the followers, less than a session."""
 RISE_SHARE = 0.4
 DISTURBED_SHARE = 0.6
-COLD_SHARE = 0.5
 VERBS_AT_ONCE = 3
+ALONE = {"lose a log", "copy a directory", "restore an old directory"}
+"""They stop their broker themselves."""
 AGAIN_WITHIN_S = 30.0
 REPLICAS = 3
 ANY_TOPIC: Mapping[str, Sequence[str | None]] = {
@@ -116,30 +118,28 @@ def operate(stage: Stage, disturbances: Disturbances, *, jump_clocks: Callable[[
     """Some verbs one after the other, while a broker is killed or stands still."""
     spare = _spare(stage)
     spare.write(stage, RECORDS)
-    verbs: list[Callable[[Stage], Undo | None]] = [
-        _grow,
-        _make_again,
-        _reassign,
-        _elect,
-        _delete_records,
-        _drain,
-        _set_features,
-        _change_voters,
-        _grow_an_internal_topic,
-        jump_clocks,
-    ]
-    # These stop their broker themselves.
-    alone: list[Callable[[Stage], Undo | None]] = [_restore_old_directory, _lose_log, _copy_directory]
+    verbs: dict[str, Callable[[Stage], Undo | None]] = {
+        "grow": _grow,
+        "make again": _make_again,
+        "reassign": _reassign,
+        "elect": _elect,
+        "delete records": _delete_records,
+        "drain": _drain,
+        "features": _set_features,
+        "voters": _change_voters,
+        "grow an internal topic": _grow_an_internal_topic,
+        "clocks": jump_clocks,
+        "lose a log": _lose_log,
+        "copy a directory": _copy_directory,
+        "restore an old directory": restore_old_directory,
+    }
     undone: list[Undo] = []
-    if stage.random.random() < 1 / 3:
-        chosen = [stage.random.choice(alone)]
-    else:
-        chosen = stage.random.sample(verbs, VERBS_AT_ONCE)
-        if stage.random.random() < DISTURBED_SHARE:
-            undone.append(stage.random.choice(disturbances)(stage))
+    chosen = _next_verbs(stage, list(verbs))
+    if chosen[0] not in ALONE and stage.random.random() < DISTURBED_SHARE:
+        undone.append(stage.random.choice(disturbances)(stage))
     for verb in chosen:
-        stage.note(str(verb.__name__).strip("_").replace("_", " "))
-        if (undo := verb(stage)) is not None:
+        stage.note(verb)
+        if (undo := verbs[verb](stage)) is not None:
             undone.append(undo)
         spare.write(stage, RECORDS)
 
@@ -148,6 +148,17 @@ def operate(stage: Stage, disturbances: Disturbances, *, jump_clocks: Callable[[
             undo()
 
     return _judged(stage, undo_all)
+
+
+def _next_verbs(stage: Stage, names: list[str]) -> list[str]:
+    """One that stops its broker, or some of the others: each once, in the seed's order, before any comes again."""
+    if not stage.verbs_left:
+        stage.verbs_left = names
+        stage.random.shuffle(stage.verbs_left)
+    first = stage.verbs_left[0]
+    chosen = [first] if first in ALONE else [each for each in stage.verbs_left if each not in ALONE][:VERBS_AT_ONCE]
+    stage.verbs_left = [each for each in stage.verbs_left if each not in chosen]
+    return chosen
 
 
 def _grow(stage: Stage) -> None:
@@ -256,21 +267,30 @@ def _add_voter(admin: AdminClient, *, node: ChaosNode) -> None:
             raise
 
 
-def _restore_old_directory(stage: Stage) -> Undo:
-    """A broker's directory is copied while it is down; the next time, that copy is what it finds, at times in a cold start."""
-    node = stage.pick_broker()
-    kept = node.directory / "old-data"
-    is_cold = kept.exists() and stage.random.random() < COLD_SHARE
-    victims = [each.id for each in stage.cluster.brokers if each.id == node.id or (is_cold and each.is_running)]
+def restore_old_directory(stage: Stage) -> Undo:
+    """A broker's directory is copied while it is down; the next time, that copy is what it finds, as all brokers start cold."""
+    copied = [node for node in stage.cluster.brokers if _copy_of(node).exists() and node.is_running]
+    node = copied[0] if copied else stage.pick_broker()
+    victims = [each.id for each in stage.cluster.brokers if each.is_running] if copied else [node.id]
     stage.cluster.kill(victims)
-    if kept.exists():
+    if copied:
         shutil.rmtree(node.data)
-        kept.rename(node.data)
+        _copy_of(node).rename(node.data)
         stage.note(f"{node.id} finds an old copy of its directory; {victims} were killed")
     else:
-        shutil.copytree(node.data, kept)
+        shutil.copytree(node.data, _copy_of(node))
         stage.note(f"the directory of {node.id} is copied")
-    return partial(_start_all, stage, victims)
+    return partial(_start_all, stage, [node.id, *(each for each in victims if each != node.id)])
+
+
+def restore(stage: Stage) -> Undo:
+    """The same, judged as the verbs are."""
+    _spare(stage).write(stage, RECORDS)
+    return _judged(stage, restore_old_directory(stage))
+
+
+def _copy_of(node: ChaosNode) -> Path:
+    return node.directory / "old-data"
 
 
 def _lose_log(stage: Stage) -> Undo:

@@ -62,6 +62,8 @@ class Stage:
     """By their module's name."""
     spare: SpareTopic | None = None
     """The topic that faults write to, once one does."""
+    verbs_left: list[str] = field(default_factory=list)
+    """Operators' verbs of this round that were not used yet."""
 
     def phase(self, name: str, what: str = "") -> None:
         """Write what the harness did."""
