@@ -94,7 +94,7 @@ class made_world:
         importlib.import_module("barnabas_broker.api.registry").load_handlers()
         gc.freeze()
         parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-        self._copies = Path(tempfile.mkdtemp(prefix="barnabas-node-fuzz-", dir=parent))
+        self._copies = Path(tempfile.mkdtemp(prefix="node-fuzz-", dir=parent))
         making = images.in_child(None, self._copies / "making", lambda: _make(self._copies))
         verdict = making.finish()
         if not (self._copies / "truth").exists():
