@@ -1,29 +1,37 @@
-"""DeleteRecords on the leader: move the log start, and wait until every live replica has moved its own.
+"""DeleteRecords on the leader: move the log start, and wait until every replica that lives or may be elected has moved its own.
 
 May touch:  asyncio, the logs' manager, partitions.      Must not touch: network, files.
-Invariants: what is answered as deleted is deleted on every live replica, and in the checkpoint files of all of them: no election
-            and no kill brings it back; nothing above the high watermark is deleted.
+Invariants: what is answered as deleted is deleted on every live replica and on every eligible one, and in the checkpoint files of
+            all of them: no clean election and no kill brings it back; nothing above the high watermark is deleted; nothing is
+            while an eligible replica is away.
 Read next:  partition.py; barnabas_log/manager.py, `raise_log_starts`.
 
 As in Kafka, a follower learns the leader's log start with a fetch answer and reports its own with a later fetch. Unlike Kafka's,
 ours writes its checkpoint first: Kafka writes it once a minute, so records come back after a kill of all brokers.
 
 While a deletion waits, the followers' log starts, which the leader keeps anyway, are looked at now and then: a fetch costs no
-step more. This also sees brokers that are fenced meanwhile, for which nobody waits; they move when they fetch again.
+step more. This also sees brokers that are fenced meanwhile: nobody waits for one unless it is in the ISR or eligible (ELR); others
+move when they fetch again, and are taken into the ISR only then (isr_changes.py).
+
+Retention needs none of this: whoever is elected applies it too. So it goes on while an eligible replica is away, and is the way to
+free disk then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_log.errors import OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_replication.errors import DeletionTimedOut
+from barnabas_replication.errors import DeletionTimedOut, NotEnoughReplicas
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 HIGH_WATERMARK = Offset(-1)
 """As an offset to delete before: everything that is committed."""
@@ -41,6 +49,10 @@ class DeletionHost(Protocol):
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """Epoch of a broker that serves, None for any other."""
+        ...
+
+    def eligible_elsewhere(self, partition: Partition) -> Mapping[BrokerId, str | None]:
+        """Replicas outside the ISR that a clean election may take: None for one that lives, else why it does not."""
         ...
 
     def answer_followers(self, partition: Partition) -> None:
@@ -68,13 +80,35 @@ def deletion_offset(partition: Partition, offset: Offset) -> Offset:
     return offset
 
 
-def low_watermark(partition: Partition, is_live: Callable[[BrokerId], bool]) -> Offset:
-    """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches reported."""
-    starts = [
-        replica.log_start_offset
-        for replica in partition.remotes.values()
-        if replica.broker_id in partition.isr.maximal or is_live(replica.broker_id)
-    ]
+def check_eligible(partition: Partition, eligible: Mapping[BrokerId, str | None]) -> None:
+    """Raise NotEnoughReplicas while a replica that a clean election may take is away: it would bring back what is deleted.
+
+    Args:
+        eligible: see DeletionHost.eligible_elsewhere.
+    """
+    away = [reason for reason in eligible.values() if reason is not None]
+    if away:
+        raise NotEnoughReplicas(
+            f"{partition.topic_partition}: nothing is deleted while an eligible replica is away, which could be elected and bring it "
+            f"back: {', '.join(away)}. Bring it back, or reassign its replica to a broker that lives; to free disk meanwhile, "
+            "lower retention.ms or retention.bytes of the topic, which every replica applies by itself"
+        )
+
+
+def awaited(
+    partition: Partition, *, eligible: Collection[BrokerId], is_live: Callable[[BrokerId], bool]
+) -> set[BrokerId]:
+    """The followers that must have moved: those that live or that a clean election may take."""
+    return {
+        broker_id
+        for broker_id in partition.remotes
+        if broker_id in partition.isr.maximal or broker_id in eligible or is_live(broker_id)
+    }
+
+
+def low_watermark(partition: Partition, followers: Collection[BrokerId]) -> Offset:
+    """The lowest log start of the leader and of those followers, as their fetches reported."""
+    starts = [partition.remotes[broker_id].log_start_offset for broker_id in followers]
     return min([partition.log.log_start_offset, *starts])
 
 
@@ -94,17 +128,21 @@ async def delete_records(
 
     Args:
         raise_log_starts: see LogManager.raise_log_starts.
-    Returns, in the order asked: the lowest log start of the live replicas, or why it is not known to be there.
+    Returns, in the order asked: the lowest log start of the replicas that live or may be elected, or why it is not known to be there.
     """
     results: list[Offset | KafkaError] = [Offset(0)] * len(asked)
     waiting: dict[int, _Waiting] = {}
+    behind: dict[int, list[BrokerId]] = {}
     deadline_s = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
     starts: dict[UnifiedLog, Offset] = {}
     for index, (topic_partition, offset) in enumerate(asked):
         try:
             partition = host.leader_partition(topic_partition)
             wanted = deletion_offset(partition, offset)
+            check_eligible(partition, host.eligible_elsewhere(partition))
         except KafkaError as error:
+            if isinstance(error, NotEnoughReplicas):
+                logger.info("%s", error)  # Kafka's answer has no room for words
             results[index] = error
             continue
         waiting[index] = _Waiting(wanted, partition.leader_epoch)
@@ -128,16 +166,24 @@ async def delete_records(
                 results[index] = error
                 del waiting[index]
                 continue
-            low = low_watermark(partition, lambda broker_id: host.registered_broker_epoch(broker_id) is not None)
+            followers = awaited(
+                partition,
+                eligible=host.eligible_elsewhere(partition).keys(),
+                is_live=lambda broker_id: host.registered_broker_epoch(broker_id) is not None,
+            )
+            low = low_watermark(partition, followers)
             if low >= offset:
                 results[index] = low
                 del waiting[index]
+            else:
+                behind[index] = [each for each in followers if partition.remotes[each].log_start_offset < offset]
         left_s = deadline_s - asyncio.get_running_loop().time()
         if not waiting or left_s <= 0:
             break
         await asyncio.sleep(min(left_s, max(LOOK_MS, len(waiting) * LOOK_MS_PER_PARTITION) / 1000))
     for index in waiting:
         results[index] = DeletionTimedOut(
-            f"{asked[index][0]}: not every live replica has deleted the records yet; they go when it fetches"
+            f"{asked[index][0]}: brokers {', '.join(map(str, sorted(behind[index])))} have not deleted the records yet; they do when "
+            "they fetch, and until then one of them could be elected and bring the records back: ask again"
         )
     return results

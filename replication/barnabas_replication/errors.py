@@ -35,7 +35,8 @@ class UnknownLeaderEpoch(KafkaError):
 
 
 class NotEnoughReplicas(KafkaError):
-    """acks=all with fewer in-sync replicas than min.insync.replicas: nothing was written."""
+    """acks=all with fewer in-sync replicas than min.insync.replicas, or records to delete while an eligible one is away: nothing was
+    written or deleted."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
 
@@ -53,7 +54,7 @@ class RequestTimedOut(KafkaError):
 
 
 class DeletionTimedOut(KafkaError):
-    """A live replica has not moved its log start in time; the leader has, and the replica will."""
+    """A replica that lives or may be elected has not moved its log start in time; the leader has, and the replica will."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from barnabas_quorum.image.directories import is_directory_online
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_replication.errors import NotLeaderOrFollower, UnknownTopicOrPartition
@@ -60,6 +61,31 @@ class HostedPartitions:
         """Epoch of an unfenced broker that is not shutting down; None for any other."""
         registered = self.image.cluster.brokers.get(broker_id)
         return registered.epoch if registered is not None and registered.is_active else None
+
+    def eligible_elsewhere(self, partition: Partition) -> dict[BrokerId, str | None]:
+        """Replicas outside the ISR that a clean election may take: None for one that lives, else why it does not.
+
+        The ISR may be the controller's answer, which is there before its image and names no eligible replicas: until that comes,
+        whoever has left may be one.
+        """
+        image, registration = self.image, self.image.topics.partition(partition.topic_partition)
+        if registration is None:
+            return {}
+        members = registration.elr
+        if registration.partition_epoch < partition.partition_epoch:
+            members += registration.isr
+        found: dict[BrokerId, str | None] = {}
+        for member in sorted({*members} - partition.isr.maximal):
+            broker = image.cluster.broker(member)
+            if broker is None:
+                found[member] = f"broker {member} is not registered"
+            elif not broker.is_active:
+                found[member] = f"broker {member} is {'fenced' if broker.is_fenced else 'shutting down'}"
+            elif not is_directory_online(image, registration, member):
+                found[member] = f"the log directory of broker {member} does not work"
+            else:
+                found[member] = None
+        return found
 
     def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
         """Racks of those of the brokers that serve clients."""

@@ -234,6 +234,10 @@ class ReplicaManager(LogManagerListener):
             asked, host=self, raise_log_starts=self._logs.checkpoints.raise_log_starts, timeout_ms=timeout_ms
         )
 
+    def eligible_elsewhere(self, partition: Partition) -> Mapping[BrokerId, str | None]:
+        """See DeletionHost."""
+        return self._hosted.eligible_elsewhere(partition)
+
     def answer_followers(self, partition: Partition) -> None:
         """See DeletionHost."""
         self._fetches.answer_followers(partition)

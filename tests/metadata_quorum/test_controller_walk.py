@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.controller.partition_rules import is_directory_online
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -36,7 +35,7 @@ from barnabas_quorum.controller.requests_partitions import (
     UnregisterBroker,
 )
 from barnabas_quorum.image.cluster import BrokerRegistration
-from barnabas_quorum.image.directories import directory_of, is_reserved
+from barnabas_quorum.image.directories import directory_of, is_directory_online, is_reserved
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration

@@ -100,6 +100,7 @@ from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
 from barnabas_replication.follower_log import TruncationStep
 from barnabas_replication.followers import Followers
+from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.hosting import Hosting
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
@@ -535,6 +536,10 @@ def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(truncating, "truncate_fully_and_start_at", start_at)
 
 
+def _deletion_is_answered_without_the_eligible(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostedPartitions, "eligible_elsewhere", lambda self, partition: {})
+
+
 def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
     original = retention.deletable_count
 
@@ -749,6 +754,12 @@ MUTANTS = (
     ),
     NodeMutant(
         "a log that begins within a batch refuses it", _log_that_begins_within_a_batch_refuses_it, slant=Slant.DELETING
+    ),
+    NodeMutant(
+        "a deletion is answered without the eligible",
+        _deletion_is_answered_without_the_eligible,
+        2015,
+        slant=Slant.DELETING,
     ),
     NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
     NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),

@@ -345,15 +345,24 @@ class MemoryController:
         )
 
     def change(
-        self, name: str, partition: int = 0, *, leader: int | None = None, isr: tuple[int, ...] | None = None
+        self,
+        name: str,
+        partition: int = 0,
+        *,
+        leader: int | None = None,
+        isr: tuple[int, ...] | None = None,
+        elr: tuple[int, ...] | None = None,
+        directories: tuple[Uuid, ...] | None = None,
     ) -> None:
-        """A new leader (even the present one gets a new epoch) or a new ISR."""
+        """A new leader (even the present one gets a new epoch), another ISR, ELR, or other directories."""
         self.commit(
             PartitionChangeRecord(
                 topic_id=topic_id_of(name),
                 partition_id=partition,
                 leader=None if leader is None else BrokerId(leader),
                 isr=None if isr is None else tuple(map(BrokerId, isr)),
+                elr=None if elr is None else tuple(map(BrokerId, elr)),
+                directories=directories,
             )
         )
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from barnabas_admin.offset_seeking import Seek
     from barnabas_wire.client.cluster import ClusterClient
 
+HINTS = {
+    ErrorCode.POLICY_VIOLATION: "its cleanup.policy has no delete",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`barnabas explain partition` says who is eligible and away",
+}
+
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:PARTITION,…]…")
@@ -88,7 +93,7 @@ def trim(invocation: Invocation, topics: tuple[str, ...], where: str, dry: bool,
             typed=next(iter(wanted)),
             yes=yes,
         )
-    errors: dict[TopicPartition, ErrorCode] = {}
+    errors: dict[TopicPartition, AdminError] = {}
     if not dry and count:
         errors = run_with_cluster(invocation, lambda client: _delete(client, planned, invocation.timeout_s))
     rows = [
@@ -98,7 +103,7 @@ def trim(invocation: Invocation, topics: tuple[str, ...], where: str, dry: bool,
             "start": item.start,
             "first_kept": item.to,
             "end": item.end,
-            "status": errors[item.partition].name
+            "status": ErrorCode(errors[item.partition].code).name
             if item.partition in errors
             else ("would trim" if dry else "trimmed")
             if item.to > item.start
@@ -112,14 +117,13 @@ def trim(invocation: Invocation, topics: tuple[str, ...], where: str, dry: bool,
         print_table(
             ["TOPIC", "PARTITION", "START", "FIRST_KEPT", "END", "STATUS"], [list(row.values()) for row in rows]
         )
-    for partition, code in errors.items():
-        hint = "its cleanup.policy has no delete" if code is ErrorCode.POLICY_VIOLATION else ""
-        print_error(AdminError(f"{partition}", code=code, hint=hint), is_json=invocation.is_json)
+    for error in errors.values():
+        print_error(error, is_json=invocation.is_json)
     if errors:
-        raise SystemExit(exit_code_of(next(iter(errors.values()))))
+        raise SystemExit(exit_code_of(next(iter(errors.values())).code))
 
 
-async def _delete(client: ClusterClient, planned: list[Seek], timeout_s: float) -> dict[TopicPartition, ErrorCode]:
+async def _delete(client: ClusterClient, planned: list[Seek], timeout_s: float) -> dict[TopicPartition, AdminError]:
     """Ask each partition's leader; the errors."""
     from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.delete_records import (
@@ -129,7 +133,7 @@ async def _delete(client: ClusterClient, planned: list[Seek], timeout_s: float) 
     )
 
     view = await client.metadata(sorted({item.partition.topic for item in planned}))
-    errors: dict[TopicPartition, ErrorCode] = {}
+    errors: dict[TopicPartition, AdminError] = {}
     for item in planned:
         if item.to <= item.start:
             continue
@@ -144,5 +148,7 @@ async def _delete(client: ClusterClient, planned: list[Seek], timeout_s: float) 
         for topic in answer.topics:
             for part in topic.partitions:
                 if part.error_code:
-                    errors[TopicPartition(topic.name, part.partition_index)] = known_code(part.error_code)
+                    name = TopicPartition(topic.name, part.partition_index)
+                    code = known_code(part.error_code)
+                    errors[name] = AdminError(part.error_message or str(name), code=code, hint=HINTS.get(code, ""))
     return errors

@@ -5,11 +5,12 @@ Invariants: every partition of a request is answered once; nothing above the hig
 Read next:  barnabas_replication/deletion.py.
 
 Behaviour: -1 in DeleteRecords means everything committed; it answers when every live replica has moved its log start, or with
-REQUEST_TIMED_OUT. Difference from Kafka: the log starts are durable by then. DescribeLogDirs names a directory
+REQUEST_TIMED_OUT. Differences from Kafka: the log starts are durable by then; while a replica that a clean election may take (ELR) is
+away it answers NOT_ENOUGH_REPLICAS, and nothing is deleted. DescribeLogDirs names a directory
 that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827);
-no directory is ever cordoned (v5). Tagged fields of our own, which Kafka's clients neither send nor read: the reason why the cleaner has
-set a replica aside; and from v2 on a directory's totals in the place of its replicas, for whoever asks for no more: naming each of
-thousands takes most of the time.
+no directory is ever cordoned (v5). Tagged fields of our own, which Kafka's clients neither send nor read: why records are not deleted;
+why the cleaner has set a replica aside; and from v2 on a directory's totals in the place of its replicas, for whoever asks for no
+more: naming each of thousands takes most of the time.
 """
 
 from __future__ import annotations
@@ -187,4 +188,6 @@ def _result(asked: DeleteRecordsPartition, result: Offset | KafkaError) -> Delet
 
 
 def _kept(asked: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1, error_code=error.code)
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=-1, error_code=error.code, error_message=str(error)
+    )

@@ -369,11 +369,22 @@ class Invariants:
                     f"{model}: node {member} of ISR {registration.isr}, ELR {registration.elr} (leader "
                     f"{registration.leader}) holds up to {partition.durable_end_offset}, committed are {model.committed_end}",
                 )
+            if partition.log.log_start_offset < model.deleted_below:
+                raise LawBroken(
+                    "no member of ISR and ELR has what is answered as deleted (E13d)",
+                    f"{model}: node {member} of ISR {registration.isr}, ELR {registration.elr} begins at "
+                    f"{partition.log.log_start_offset}, deleted is before {model.deleted_below}",
+                )
             chain = followed.chain_at(model.committed_end)
             if chain is not None and chain != model.chains[model.committed_end]:
                 raise LawBroken(
                     "every member of ISR and ELR holds what is committed, byte for byte (P2)", f"{model}: node {member}"
                 )
+
+    def on_deleted(self, model: PartitionModel, log_start: int) -> None:
+        """A leader has answered that what comes before is deleted."""
+        model.deleted_below = max(model.deleted_below, log_start)
+        self._changed[model] = None
 
     # -- what clients see ------------------------------------------------------------------------------------------
 
@@ -506,6 +517,9 @@ class Invariants:
             if not client.is_kept:
                 continue
             start, at = self._final_log(client)
+            begins = self._final_log_start(client)
+            if begins < self._model_of(client).deleted_below:
+                raise LawBroken("what is answered as deleted stays so (E13d)", f"{client} begins at {begins}")
             shape = self._cluster.swarm.logs
             is_kept_for_ever = shape.kept_bytes < 0 and shape.topic_retention_ms is None
             if is_kept_for_ever and start > self._model_of(client).let_go_below:
@@ -551,6 +565,16 @@ class Invariants:
         if any(content != contents[0] for content in contents):
             raise LawBroken("replicas are equal in the end (E16)", f"{client}")
         return start, dict(ids_of(b"".join(data for _, data in contents[0])))
+
+    def _final_log_start(self, client: Client) -> int:
+        """The first offset that the leader serves."""
+        registered = self.registration(client)
+        assert registered is not None, "unsettled() has looked"
+        partition = self._cluster.network.nodes[registered.leader].replicas.partition(
+            TopicPartition(client.topic, client.partition)
+        )
+        assert partition is not None, "unsettled() has looked"
+        return partition.log.log_start_offset
 
     def _read_out(self, node: NodeParts, name: TopicPartition) -> tuple[int, list[tuple[int, bytes]]]:
         """(first offset, [(base offset, batch)]) of a replica, from the batch that holds its log start: nobody reads, and so nobody

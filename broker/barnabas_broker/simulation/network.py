@@ -34,6 +34,7 @@ from barnabas_wire.kafka.ids import BrokerId
 CALL_TIMEOUT_S = 2.0
 OF_KAFKA_LISTENER = frozenset(
     {
+        "DeleteRecords",
         "Fetch",
         "ListOffsets",
         "Produce",

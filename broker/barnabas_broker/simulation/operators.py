@@ -1,9 +1,10 @@
 """Operators of the simulated cluster: they move partitions, turn back, throttle the moving, set topics, delete records, change
 who votes.
 
-May touch:  the active controller and leaders, by asking them.   Must not touch: anything an operator could not.
+May touch:  the active controller, by asking it, and leaders, through the network.   Must not touch: anything an operator could not.
 Invariants: what was answered is owed: the replicas that a partition has in the end (`owed`), the setting of a topic
-            (`owed_settings`); an answer that did not come leaves the outcome open; at least two nodes vote.
+            (`owed_settings`), the offset before which records are deleted (the model's `deleted_below`); an answer that did not
+            come leaves the outcome open; at least two nodes vote.
 Read next:  swarm.py for how often; invariants.py, which asks for what is owed.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from barnabas_broker.simulation.network import Cut
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.run import Assignment, Run
 from barnabas_broker.simulation.swarm import Swarm
@@ -26,11 +28,14 @@ from barnabas_quorum.controller.requests_partitions import AlterPartitionReassig
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
-from barnabas_replication.deletion import HIGH_WATERMARK, deletion_offset
+from barnabas_replication.deletion import HIGH_WATERMARK
+from barnabas_replication.errors import NotLeaderOrFollower
+from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 
 CALL_TIMEOUT_S = 2.5
+DELETION_TIMEOUT_MS = 1500
 CANCEL_SHARE = 0.4
 """Of the partitions that are moving when the operator looks, how many are turned back; the others get another target."""
 REPLICAS_MIN = 2
@@ -48,6 +53,9 @@ class Operators:
     """What they ask for in one run, and what they were promised."""
 
     def __init__(self, cluster: Run, swarm: Swarm) -> None:
+        self.id = BrokerId(0)
+        self.life = 0
+        self.is_up = True
         self.owed: dict[tuple[Uuid, int], set[Assignment]] = {}
         """Replicas that a partition may have once nothing moves; not there: nothing was promised."""
         self.owed_settings: dict[Uuid, set[int]] = {}
@@ -195,14 +203,29 @@ class Operators:
             first, end = partition.log.log_start_offset, partition.high_watermark
             offset = HIGH_WATERMARK if cluster.random.random() < 0.5 else Offset(cluster.random.randint(first, end))
             if cluster.strikes("records deleted", node.id):
-                model = cluster.invariants.model(
-                    partition.topic_partition.topic, partition.topic_id, partition.topic_partition.partition
-                )
-                model.let_go_below = max(model.let_go_below, end if offset == HIGH_WATERMARK else offset)
-                cluster.figures.deletions += 1
-                wanted = deletion_offset(partition, offset)
-                node.replicas.raise_log_start(partition, wanted)
-                cluster.note(f"{partition.topic_partition} shall begin at {wanted}", node.id, -1)
+                self._work.append(cluster.network.spawn(self._delete_records(node.id, partition, offset)))
+
+    async def _delete_records(self, node_id: BrokerId, partition: Partition, offset: Offset) -> None:
+        cluster, name = self._cluster, partition.topic_partition
+        model = cluster.invariants.model(name.topic, partition.topic_id, name.partition)
+
+        async def handle(node: NodeParts) -> Offset | KafkaError:
+            led = node.replicas.partition(name)
+            if led is None or led.topic_id != partition.topic_id:
+                return NotLeaderOrFollower(f"{name} is not here")
+            model.let_go_below = max(model.let_go_below, led.high_watermark if offset == HIGH_WATERMARK else offset)
+            (result,) = await node.replicas.delete_records([(name, offset)], timeout_ms=DELETION_TIMEOUT_MS)
+            return result
+
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                answer = await cluster.network.exchange("DeleteRecords", self, node_id, handle)  # type: ignore[arg-type]
+        except (Cut, TimeoutError):
+            return
+        cluster.note(f"{name} shall begin at {offset}: {answer!r}", node_id, -1)
+        if not isinstance(answer, KafkaError):
+            cluster.figures.deletions += 1
+            cluster.invariants.on_deleted(model, answer)
 
     # -- voters ----------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class PartitionModel:
         """The furthest that any replica has let go of records."""
         self.let_go_below = 0
         """Up to where operators have asked to delete."""
+        self.deleted_below = 0
+        """Up to where they were told that it is done."""
         self._known: dict[tuple[int, int], KnownBatch] = {}
 
     def __str__(self) -> str:

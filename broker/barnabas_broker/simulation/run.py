@@ -43,6 +43,9 @@ class Judge(Protocol):
     def on_read(self, topic: str, number: int, offset: int, record_id: int) -> None:
         """A client has read a record."""
 
+    def on_deleted(self, model: PartitionModel, log_start: int) -> None:
+        """An operator got the answer that what comes before is deleted."""
+
     def on_fence(self, node: NodeParts, broker_id: BrokerId) -> None:
         """This controller is about to fence the broker because nothing was heard of it."""
 
@@ -136,7 +139,7 @@ class Figures:
     settings: int = 0
     """Of topics, that were changed."""
     deletions: int = 0
-    """Of records, from the beginning of a partition."""
+    """Of records, from the beginning of a partition, that were answered."""
     voter_changes: int = 0
     stalls: int = 0
     """Of the whole machine."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.partition_change import Election, build_change
-from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
 from barnabas_quorum.controller.partitions import PlacedPartition, unsettled_partitions
 from barnabas_quorum.controller.requests_partitions import (
     ElectedPartition,
@@ -26,6 +26,7 @@ from barnabas_quorum.controller.requests_partitions import (
     ElectLeadersReply,
 )
 from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.directories import is_directory_online
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import PartitionChangeRecord, Record, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

@@ -19,6 +19,7 @@ from barnabas_quorum.image.directories import (
     LOST_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     directory_of,
+    is_directory_online,
     is_reserved,
 )
 from barnabas_quorum.image.metadata import MetadataImage
@@ -98,15 +99,6 @@ def is_replica_gone(
     # The broker never reported where it is. It may be in any of them, so all must still be there. It is in no other: a broker
     # that registers without one of its directories loses the replica here, and a later failure marks it as doubted.
     return not set(before) <= set(now)
-
-
-def is_directory_online(image: MetadataImage, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """Whether the directory of that replica works; an unreported one does, a lost one does not."""
-    directory = directory_of(partition, broker_id)
-    if is_reserved(directory):
-        return directory != LOST_DIRECTORY
-    broker = image.cluster.broker(broker_id)
-    return broker is not None and directory in broker.directories
 
 
 def acceptable(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.partition_change import build_change, faults_with
-from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     AlterPartition,
@@ -23,6 +23,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
+from barnabas_quorum.image.directories import is_directory_online
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.topics import TopicImage

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from barnabas_quorum.controller.elr import effective_min_isr
-from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
 from barnabas_quorum.explain.brokers import LiveFacts, broker_causes
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, ids, leader_name, newest
 from barnabas_quorum.explain.history import (
@@ -23,6 +23,7 @@ from barnabas_quorum.explain.history import (
     concerns_partition,
     partition_steps,
 )
+from barnabas_quorum.image.directories import is_directory_online
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (

@@ -8,6 +8,7 @@ Read next:  topics.py; controller/partition_rules.py, what follows from it for w
 
 from __future__ import annotations
 
+from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
@@ -33,3 +34,12 @@ def directory_of(partition: PartitionRegistration, broker_id: BrokerId) -> Uuid:
 def is_reserved(directory: Uuid) -> bool:
     """Whether the id stands for no directory of any broker."""
     return int.from_bytes(directory, "big") < RESERVED_DIRECTORY_IDS
+
+
+def is_directory_online(image: MetadataImage, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
+    """Whether the directory of that replica works; an unreported one does, a lost one does not."""
+    directory = directory_of(partition, broker_id)
+    if is_reserved(directory):
+        return directory != LOST_DIRECTORY
+    broker = image.cluster.broker(broker_id)
+    return broker is not None and directory in broker.directories

@@ -42,6 +42,8 @@ class DeleteRecordsPartitionResult:
     partition_index: int = int32()
     low_watermark: int = int64()
     error_code: int = int16()
+    # Ours alone, far above Kafka's tags, so that other clients pass over it: what is wrong, and what to do
+    error_message: str = string("2+", tag=64)
 
 
 @dataclass(slots=True)
