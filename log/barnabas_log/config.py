@@ -50,6 +50,14 @@ class BatchCompression(Enum):
     ZSTD = "zstd"
 
 
+class ValidateBatches(Enum):
+    """validate.batches: which batches of producers a leader opens before it acknowledges them."""
+
+    SAMPLED = "sampled"
+    ALL = "all"
+    HEADER = "header"
+
+
 class CleanupPolicy(Enum):
     """cleanup.policy: how a log is kept from growing for ever."""
 
@@ -248,6 +256,14 @@ class LogConfig:
         "Level of recompression with zstd: -131072 (fast) to 22 (small).",
         at_least=-131072,
         at_most=22,
+    )
+    validate_batches: ValidateBatches = _key(  # noqa: RUF009
+        ValidateBatches.SAMPLED,
+        "validate.batches",
+        "validate.batches",
+        "Whose batches a leader opens before it acknowledges them: sampled (the first of each connection, later ones at random, and "
+        "all of a connection that ever sent an unsound one), all (as Kafka; it takes CPU for every record), or header. DANGER: "
+        "with header a buggy client's batch may be acknowledged that no consumer can read.",
     )
     flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
         FlushOnAcks.FSYNC,

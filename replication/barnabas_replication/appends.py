@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -28,15 +29,16 @@ from barnabas_log.errors import (
 )
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication import isr_changes
+from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import InternalTopic, InvalidRequiredAcks, NotLeaderOrFollower, RequestTimedOut
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.purgatory import ParkedProduce
-from barnabas_replication.recompression import Recompression
 from barnabas_replication.replica_state import LONG_AGO_MS
 from barnabas_replication.requests import AppendEntry, AppendOutcome, Buffer, RespondAppend, TransactionMarker
+from barnabas_replication.scrutiny import Scrutiny
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset, TopicPartition
@@ -68,6 +70,9 @@ APPEND_ERRORS_WITHOUT_START = (
 """Where Kafka leaves the log start offset of a refused append at -1; other errors carry it."""
 
 _NEVER_MS = 1 << 62
+_unpack_times = struct.Struct(">qq").unpack_from
+_TIMES_POSITION = 27
+"""Base and greatest time in a batch's header."""
 
 
 class Appends:
@@ -79,7 +84,7 @@ class Appends:
         *,
         heard: Heard,
         config: ReplicationConfig,
-        recompression: Recompression,
+        batch_work: BatchWork,
         request_flush: Callable[[UnifiedLog], None],
         clock_ms: Callable[[], int],
         stats: Stats,
@@ -88,7 +93,7 @@ class Appends:
         self._hosted = hosted
         self._heard = heard
         self._config = config
-        self._recompression = recompression
+        self._batch_work = batch_work
         self._request_flush = request_flush
         self._clock_ms = clock_ms
         self._stats = stats
@@ -111,25 +116,39 @@ class Appends:
         required_acks: int,
         timeout_ms: int,
         respond: RespondAppend,
+        scrutiny: Scrutiny | None = None,
         is_internal: bool = False,
-        is_recompressed: bool = False,
+        is_ready: bool = False,
     ) -> None:
         """Append one produce request. `respond` is called once: at once (acks=0, or nothing to wait for) or later.
 
         required_acks: 0 answers after the append, 1 once our own log counts it, -1 (all) once the HW passed it.
-        is_recompressed: the batches are in their topics' codecs, or not to be brought into them.
+        scrutiny: of the connection that it came over; None for a caller that is no client. is_ready: no work on the batches is left.
         """
         stats = self._stats
         if not -1 <= required_acks <= 1:
             error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
             respond([AppendOutcome(topic, number, error) for topic, number, _ in entries])
             return
-        if self._recompression.is_needed and not (is_internal or is_recompressed):
-            append = partial(
-                self.append_records, required_acks=required_acks, timeout_ms=timeout_ms, is_recompressed=True
-            )
-            if self._recompression.takes(entries, append, respond):
-                return
+        if not (is_ready or is_internal):
+            # This is the hot path: what is shown to `takes` costs several times as much as these looks.
+            is_shown = self._batch_work.is_needed
+            if scrutiny is not None:
+                if scrutiny.left:
+                    scrutiny.left -= 1
+                else:
+                    is_shown = True
+            try:
+                for _, _, batches in entries:
+                    base_time_ms, max_time_ms = _unpack_times(batches, _TIMES_POSITION)
+                    if max_time_ms < base_time_ms:  # is_unsound_maximum
+                        is_shown = True
+            except struct.error:
+                logger.debug("a produce holds less than the header of a batch: the log refuses it")
+            if is_shown:
+                append = partial(self.append_records, required_acks=required_acks, timeout_ms=timeout_ms, is_ready=True)
+                if self._batch_work.takes(entries, append, respond, scrutiny):
+                    return
         if not self._is_drain_scheduled:
             self._schedule_drain()
         clock_ms = self._turn_clock_ms

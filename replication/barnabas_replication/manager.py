@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from random import Random
+from typing import Any
 
+from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import (
     NoRoom,
@@ -26,6 +29,7 @@ from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr_changes, offset_lookup
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.appends import Appends
+from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
 from barnabas_replication.deletion import delete_records
@@ -40,7 +44,6 @@ from barnabas_replication.log_starts import RisingLogStarts
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.placement import Change
-from barnabas_replication.recompression import Recompression
 from barnabas_replication.repair import Repairs
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_listener import ReplicaListener
@@ -57,6 +60,7 @@ from barnabas_replication.requests import (
     RespondFetch,
     TransactionMarker,
 )
+from barnabas_replication.scrutiny import Scrutiny
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_wire.kafka.errors import KafkaError
@@ -67,7 +71,9 @@ from barnabas_wire.kafka.ids import (
     Epoch,
     Offset,
     TopicPartition,
+    Uuid,
 )
+from barnabas_wire.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +98,13 @@ class ReplicaManager(LogManagerListener):
         random: Random,
         listener: ReplicaListener | None = None,
         sessionless_size: int = SESSIONLESS_SIZE,
+        submit_work: Callable[..., Future[Any]] | None = None,
     ) -> None:
         """Must be called on the running data loop, after `logs` were loaded. Becomes the listener of `logs`.
 
         broker_epoch: this broker's epoch as last registered, -1 before. log_config: settings of a topic's logs by name.
-        clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter.
-        sessionless_size: see followed.py.
+        clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter, and for
+        which batches are opened. sessionless_size: see followed.py. submit_work: see batch_work.py.
         """
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -114,13 +121,20 @@ class ReplicaManager(LogManagerListener):
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self.throttle = ReplicationThrottle()
         self._listener = listener or ReplicaListener()
-        self.recompression = Recompression(self._config_of, self.stats)
+        self.batch_work = BatchWork(
+            self,
+            inspector=BatchInspector(),
+            random=random,
+            clock_ms=clock_ms,
+            stats=self.stats,
+            submit=submit_work,
+        )
         self._heard = Heard(broker_id)
         self._appends = Appends(
             self._hosted,
             heard=self._heard,
             config=config,
-            recompression=self.recompression,
+            batch_work=self.batch_work,
             request_flush=logs.request_flush,
             clock_ms=clock_ms,
             stats=self.stats,
@@ -167,9 +181,12 @@ class ReplicaManager(LogManagerListener):
         required_acks: int,
         timeout_ms: int,
         respond: RespondAppend,
+        scrutiny: Scrutiny | None = None,
     ) -> None:
         """See Appends.append_records."""
-        self._appends.append_records(entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond)
+        self._appends.append_records(
+            entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond, scrutiny=scrutiny
+        )
 
     def append_internal(
         self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int
@@ -308,7 +325,7 @@ class ReplicaManager(LogManagerListener):
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
         now_ms = self.now_ms()
-        self.recompression.note(topic, config)
+        self.batch_work.note(topic, config)
         image = self._hosted.image.topics.get(topic)
         for index in () if image is None else image.partitions:
             partition = self._partitions.get((topic, index))
@@ -347,7 +364,7 @@ class ReplicaManager(LogManagerListener):
         topic_partition, topic_id, registration = change
         traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
         traffic.hosted += 1
-        self.recompression.note(topic_partition.topic, log.config)
+        self.batch_work.note(topic_partition.topic, log.config)
         partition = self._partitions[topic_partition] = Partition(
             topic_partition=topic_partition,
             topic_id=topic_id,
@@ -373,7 +390,7 @@ class ReplicaManager(LogManagerListener):
         partition.traffic.hosted -= 1
         if not partition.traffic.hosted:
             del self.topic_traffic[topic_partition.topic]
-            self.recompression.forget(topic_partition.topic)
+            self.batch_work.forget(topic_partition.topic)
         self._followers.stop(partition)
         self._appends.forget(partition)
         self._fetches.forget(partition)
@@ -391,9 +408,31 @@ class ReplicaManager(LogManagerListener):
         """Monotonic ms of the loop."""
         return int(self._loop.time() * 1000)
 
-    def _config_of(self, topic: str, number: int) -> LogConfig | None:
+    def config_of(self, topic: str, number: int) -> LogConfig | None:
+        """See BatchPartitions."""
         partition = self._partitions.get((topic, number))
         return None if partition is None else partition.log.config
+
+    def leads_in(self, topic: str, number: int) -> tuple[Uuid, Epoch] | None:
+        """See BatchPartitions."""
+        partition = self._partitions.get((topic, number))
+        return None if partition is None or not partition.is_leader else (partition.topic_id, partition.leader_epoch)
+
+    def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
+        """See BatchPartitions."""
+        partition = self._partitions.get((topic, number))
+        if partition is None or not partition.is_leader or header.producer_id < 0:
+            return False
+        try:
+            repeated = partition.log.producers.check(
+                producer_id=header.producer_id,
+                epoch=header.producer_epoch,
+                first_sequence=header.base_sequence,
+                record_count=header.record_count,
+            )
+        except KafkaError:
+            return False
+        return repeated is not None
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """See PartitionHost."""
@@ -501,7 +540,7 @@ class ReplicaManager(LogManagerListener):
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
         self._appends.close()
         self._hosting.close()
-        self.recompression.close()
+        self.batch_work.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
             self._followers.stop(partition)

@@ -22,6 +22,11 @@ class Stats:
     isr_shrinks: int = 0
     isr_expands: int = 0
     isr_proposals_refused: int = 0
+    inspected_batches: int = 0
+    """Of producers, whose records were opened (validate.batches)."""
+    inspected_bytes: int = 0
+    unsound_batches: int = 0
+    """Of them, refused for what their records are."""
     recompressed_batches: int = 0
     """Brought into their topic's codec (compression.type)."""
     recompressed_bytes: int = 0

@@ -95,6 +95,7 @@ class RememberingReplicas:
         required_acks: int,
         timeout_ms: int,
         respond: Callable[[list[AppendOutcome]], None],
+        scrutiny: Any = None,
     ) -> None:
         outcomes = []
         for topic, partition, batches in entries:

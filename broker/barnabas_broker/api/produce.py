@@ -67,7 +67,9 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    guard = slot.connection.guard  # type: ignore[union-attr]  # the client is there while it asks
+    connection = slot.connection
+    assert connection is not None, "the client is there while it asks"
+    guard = connection.guard
     if guard is not None and not _may_write_transaction(guard, transactional_id, parsed):
         _refuse_all(
             services, slot, version, acks, parsed, guard.refusal(WRITE, TRANSACTIONAL_ID, transactional_id or "")
@@ -85,7 +87,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         entries = parsed  # type: ignore[assignment]  # topics by name, and an AppendEntry's order
     if transactional_id is None:
         services.replica_manager.append_records(
-            entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond
+            entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond, scrutiny=connection.scrutiny
         )
         return
     services.transactional.append_records(
@@ -97,6 +99,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         required_acks=acks,
         timeout_ms=timeout_ms,
         respond=answer.respond,
+        scrutiny=connection.scrutiny,
     )
 
 

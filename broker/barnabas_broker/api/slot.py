@@ -12,6 +12,7 @@ from typing import Protocol
 
 from barnabas_broker.security.access import Access
 from barnabas_log.disk import FileRange
+from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
 
 Part = bytes | bytearray | memoryview | FileRange
@@ -46,6 +47,8 @@ class SlotConnection(Protocol):
     """Of the request that is being taken up."""
     is_of_broker: bool
     """Whether another broker fetched over it."""
+    scrutiny: Scrutiny
+    """Which of its produce requests have their batches opened."""
 
     @property
     def listener_name(self) -> str:

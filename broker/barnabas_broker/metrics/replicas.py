@@ -109,6 +109,13 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
     yield counter(
+        "inspected_batches",
+        "Batches of producers whose records a leader opened before it appended them (validate.batches).",
+        [({}, stats.inspected_batches)],
+    )
+    yield counter("inspected_bytes", "Of them, bytes as they came.", [({}, stats.inspected_bytes)])
+    yield counter("unsound_batches", "Of them, refused for what their records are.", [({}, stats.unsound_batches)])
+    yield counter(
         "recompressed_batches",
         "Batches that a leader brought into their topic's codec (compression.type).",
         [({}, stats.recompressed_batches)],

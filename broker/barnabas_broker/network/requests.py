@@ -37,6 +37,7 @@ from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
+from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
@@ -110,6 +111,7 @@ class ClientRequests:
         "measured",
         "principal",
         "quota",
+        "scrutiny",
     )
     _listener: RequestListener
 
@@ -144,6 +146,8 @@ class ClientRequests:
         self.charge: QuotaCharge | None = None
         """Of the request that is being taken up."""
         self._slot_type: type[ResponseSlot] = ResponseSlot
+        self.scrutiny = Scrutiny()
+        """Which of its produce requests have their batches opened."""
         self.measured: list[MeasuredSlot] = []
         """Answers whose phases are measured, given but not yet sent."""
 

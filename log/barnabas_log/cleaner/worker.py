@@ -13,12 +13,9 @@ Speaks lines of JSON. In: a job (rewrite.Job) with "bytes_per_second". Out: {"by
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
-import resource
-import signal
 import sys
 import threading
 import time
@@ -29,25 +26,19 @@ from typing import Any, Final
 from barnabas_log.cleaner.rewrite import Job, Result, rewrite
 from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.disk import RealDisk
+from barnabas_log.worker_process import become_worker, limit_memory
 from barnabas_wire.records.batch import CorruptBatch
 from barnabas_wire.records.compression import CorruptCompressedData
 
-NICE: Final = 10
 BEYOND_MAP_BYTES: Final = 768 * 1024 * 1024
 """What a worker may take beside its map: the interpreter, a chunk, a batch and what it decompresses to."""
 PLAIN: Final = "--plain"
 """Argument that has it do without machine code."""
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
     """Do the jobs that stdin brings until it ends."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or parent == 1:  # it died before that counted
-        sys.exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the broker decides
-    os.nice(NICE)
+    become_worker()
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_jobs, args=(lines,), daemon=True).start()
     disk = RealDisk(wants_ring=False)
@@ -55,7 +46,7 @@ def main() -> None:
         fields: dict[str, Any] = json.loads(lines.get())
         bytes_per_second = fields.pop("bytes_per_second")
         job = Job.decode(json.dumps(fields).encode())
-        _limit_memory(job.map_bytes_max)
+        limit_memory(job.map_bytes_max + BEYOND_MAP_BYTES)
         _say(_answer(disk, job, bytes_per_second))
 
 
@@ -104,13 +95,6 @@ def _map_of_keys() -> Callable[..., KeyOffsets]:
     except ImportError:
         return KeyOffsets
     return CompiledKeyOffsets
-
-
-def _limit_memory(map_bytes_max: int) -> None:
-    """A job that would take more fails, and the machine does not."""
-    limit = map_bytes_max + BEYOND_MAP_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -344,6 +344,14 @@ def with_records_section(
     return PREFIX.pack(*header[:1], length, *header[2:4], crc32c(checked)) + checked
 
 
+def with_max_timestamp(batch: Buffer, header: BatchHeader, max_timestamp_ms: int) -> bytes:
+    """The one batch at the start of `batch` with another greatest time and the checksum of that."""
+    checked = _AFTER_CRC.pack(*header[5:8], max_timestamp_ms, *header[9:]) + bytes(
+        batch[HEADER_BYTES : header.size_bytes]
+    )
+    return PREFIX.pack(*header[:4], crc32c(checked)) + checked
+
+
 def with_fewer_records(
     header: BatchHeader,
     records: bytes,

@@ -44,6 +44,7 @@ class CorruptCompressedData(KafkaError):
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
 XERIAL_BLOCK_BYTES = 32 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_LEVEL = 1  # ten times faster than cramjam's default, a few per cent larger (measured)
 _LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
@@ -96,6 +97,8 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
         if not member.eof:
             raise CorruptCompressedData("gzip: the stream is cut short")
         rest = member.unused_data
+        if rest[:2] != _GZIP_MAGIC:  # as gzip itself does, Java's clients read no further
+            break
     return out
 
 
@@ -173,6 +176,30 @@ def _lz4_bound(view: memoryview, enough: int) -> int:
             p += size + (4 if flags & 0x10 else 0)
         p += 4 if flags & 0x04 else 0
     return bound
+
+
+def first_lz4_frame(data: Buffer) -> Buffer:
+    """What Java's clients read of an lz4 section: the frame that it begins with. Raises CorruptCompressedData where none does."""
+    view = memoryview(data)
+    try:
+        return view[: _lz4_frame_end(view)]
+    except IndexError:
+        raise CorruptCompressedData("lz4: the frame is cut short") from None
+
+
+def _lz4_frame_end(view: memoryview) -> int:
+    magic = int.from_bytes(view[:4], "little")
+    if magic != _LZ4_MAGIC:
+        raise CorruptCompressedData(f"lz4: no frame begins with {magic:#x}")
+    flags = view[4]
+    p, end = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0), len(view)
+    while p + 4 <= end:
+        size = int.from_bytes(view[p : p + 4], "little") & 0x7FFF_FFFF
+        p += 4
+        if not size:
+            return p + (4 if flags & 0x04 else 0)
+        p += size + (4 if flags & 0x10 else 0)
+    raise CorruptCompressedData("lz4: the frame is cut short")
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:

@@ -29,6 +29,7 @@ from barnabas_log.producer_state import ProducerState, VerificationGuard
 from barnabas_replication.errors import NotEnoughReplicas, RequestTimedOut
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
+from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import HEADER, HEADER_BYTES, TRANSACTIONAL_FLAG, Buffer
@@ -68,6 +69,7 @@ class _Waiting:
     required_acks: int
     timeout_ms: int
     respond: RespondAppend
+    scrutiny: Scrutiny | None
     size_bytes: int
 
 
@@ -109,11 +111,14 @@ class TransactionalWrites:
         required_acks: int,
         timeout_ms: int,
         respond: RespondAppend,
+        scrutiny: Scrutiny | None = None,
     ) -> None:
         """Append one produce request of a transactional producer; see ReplicaManager.append_records."""
         producer_id = next((found.producer_id for found in map(_producer_of, entries) if found is not None), -1)
         if producer_id not in self._waiting and not any(self._is_unverified(entry, version) for entry in entries):
-            self._replicas.append_records(entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond)
+            self._replicas.append_records(
+                entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond, scrutiny=scrutiny
+            )
             return
         size_bytes = sum(len(batches) for _, _, batches in entries)
         if self._waiting_bytes and self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
@@ -128,6 +133,7 @@ class TransactionalWrites:
             required_acks,
             timeout_ms,
             respond,
+            scrutiny,
             size_bytes,
         )
         queue = self._waiting.setdefault(producer_id, [])
@@ -164,7 +170,11 @@ class TransactionalWrites:
             respond([])
             return
         self._replicas.append_records(
-            admitted, required_acks=request.required_acks, timeout_ms=request.timeout_ms, respond=respond
+            admitted,
+            required_acks=request.required_acks,
+            timeout_ms=request.timeout_ms,
+            respond=respond,
+            scrutiny=request.scrutiny,
         )
 
     async def _verify(self, request: _Waiting) -> dict[TopicPartition, KafkaError]:

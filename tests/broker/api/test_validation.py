@@ -1,0 +1,127 @@
+"""validate.batches through the real listener, replica manager and logs: what is refused, with which words, and what it costs whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_log.config import FlushOnAcks, LogConfig, ValidateBatches
+from barnabas_replication.scrutiny import FIRST_REQUESTS
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_wire.records.batch import Record, build_batch, read_header, with_max_timestamp
+from tests.support.listener import RawClient
+from tests.support.poison import POISON, TWO, batch, record
+from tests.support.single_broker import SingleBroker, now_ms, single_broker
+
+TOPIC = "flights"
+PAGE_CACHE = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE)
+POISONED = batch(record(0) + record(0), 2)
+
+
+def produce(*batches: bytes, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(batches)]
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)])
+
+
+def end_of(broker: SingleBroker, partition: int = 0) -> int:
+    return next(
+        each for each in broker.replicas.partitions() if each.topic_partition.partition == partition
+    ).log.log_end_offset
+
+
+@pytest.mark.parametrize("kind", POISON)
+async def test_the_first_batches_of_a_connection_are_opened_by_default(tmp_path: Path, kind: str) -> None:
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=PAGE_CACHE) as broker:
+        client = await RawClient.connect(broker.server)
+        answer = await client.call(produce(POISON[kind][0]), 9)
+        (part,) = answer.responses[0].partition_responses
+        assert part.error_code == ErrorCode.INVALID_RECORD
+        assert end_of(broker) == 0
+
+
+async def test_a_refusal_names_the_record_and_the_fault(tmp_path: Path) -> None:
+    async with single_broker(tmp_path, topics={TOPIC: 3}, log_config=PAGE_CACHE) as broker:
+        client = await RawClient.connect(broker.server)
+        answer = await client.call(produce(batch(TWO, 2), POISONED, batch(TWO, 2)), 9)
+        parts = answer.responses[0].partition_responses
+        assert [part.error_code for part in parts] == [0, ErrorCode.INVALID_RECORD, 0]
+        assert [part.index for part in parts] == [0, 1, 2]
+        ((error,),) = [parts[1].record_errors]
+        assert error.batch_index == 1
+        assert "offset delta" in error.batch_index_error_message
+        assert parts[1].error_message == error.batch_index_error_message
+        assert parts[1].log_start_offset == parts[1].base_offset == -1
+
+
+async def test_a_poisoned_connection_is_looked_at_for_good_and_others_are_not(tmp_path: Path) -> None:
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=PAGE_CACHE) as broker:
+        good, bad = await RawClient.connect(broker.server), await RawClient.connect(broker.server)
+        for client in (good, bad):
+            for _ in range(FIRST_REQUESTS - 1):
+                await client.call(produce(batch(TWO, 2)), 9)
+        await bad.call(produce(POISONED), 9)
+        await good.call(produce(batch(TWO, 2)), 9)
+        before = broker.replicas.stats.inspected_batches
+        for client, count in ((good, 0), (bad, 5)):
+            for _ in range(5):
+                await client.call(produce(batch(TWO, 2)), 9)
+            assert broker.replicas.stats.inspected_batches == before + count
+
+
+async def test_pipelined_requests_keep_their_order_and_their_answers(tmp_path: Path) -> None:
+    """An idempotent producer with five in flight, whose second one is poison: Kafka's codes, in order, and the repeat is known."""
+
+    def numbered(sequence: int, payload: bytes = TWO) -> bytes:
+        return batch(payload, 2, producer_id=7, producer_epoch=0, sequence=sequence)
+
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, validate_batches=ValidateBatches.ALL)
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=config) as broker:
+        client = await RawClient.connect(broker.server)
+        wanted = [numbered(0), numbered(2, record(0) + record(0)), numbered(2), numbered(0), numbered(6)]
+        frames = [client.frame(produce(each), 9) for each in wanted]
+        await client.send(b"".join(data for _, data in frames))
+        found = []
+        for number, _ in frames:
+            answer = client.decode(ApiKey.PRODUCE, 9, number, await client.read_frame())
+            (part,) = answer.responses[0].partition_responses
+            found.append((part.error_code, part.base_offset))
+        assert found == [
+            (0, 0),
+            (ErrorCode.INVALID_RECORD, -1),
+            (0, 2),
+            (0, 0),
+            (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        ]
+
+
+async def test_acks_0_with_poison_costs_the_connection(tmp_path: Path) -> None:
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=PAGE_CACHE) as broker:
+        client = await RawClient.connect(broker.server)
+        await client.send(client.frame(produce(POISONED, acks=0), 9)[1])
+        assert await client.is_closed_by_server()
+        assert end_of(broker) == 0
+
+
+@pytest.mark.parametrize("mode", list(ValidateBatches))
+async def test_a_search_by_time_finds_what_a_client_without_greatest_times_wrote(
+    tmp_path: Path, mode: ValidateBatches
+) -> None:
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, validate_batches=mode)
+    now = now_ms() - 60_000
+    sound = build_batch([Record(i, now + 10 * i, b"k", b"v") for i in range(3)])
+    wrong = with_max_timestamp(sound, read_header(sound), -1)
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=config) as broker:
+        client = await RawClient.connect(broker.server)
+        for _ in range(FIRST_REQUESTS + 2):
+            answer = await client.call(produce(wrong), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        for asked_ms, offset in ((now, 0), (now + 5, 1), (now + 15, 2), (now + 21, -1)):
+            request = ListOffsetsRequest(
+                topics=[ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(timestamp=asked_ms)])]
+            )
+            listed = await client.call(request, 6)
+            assert listed.topics[0].partitions[0].offset == offset

@@ -1,0 +1,106 @@
+"""The walk over a batch's records: every kind of poison is found and its record named, what Kafka takes passes, both walks agree."""
+
+from __future__ import annotations
+
+import gzip
+from random import Random
+
+import pytest
+
+from barnabas_wire.records.batch import Record, build_batch, read_header
+from barnabas_wire.records.compression import CompressionType
+from barnabas_wire.records.inspection import (
+    INT64_MAX,
+    INT64_MIN,
+    Fault,
+    UnsoundRecords,
+    inspect_batch,
+    opened_section,
+    walk_records,
+)
+from tests.support.poison import GZIP, OK, POISON, TAKEN, batch, record
+
+SECTION_BYTES_MAX = 1 << 20
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_poison_is_found_and_the_record_is_named(kind: str) -> None:
+    data, to_blame = POISON[kind]
+    with pytest.raises(UnsoundRecords) as caught:
+        inspect_batch(data, read_header(data), bytes_max=SECTION_BYTES_MAX)
+    assert caught.value.record == (-1 if to_blame is None else to_blame)
+    assert caught.value.message
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_what_kafka_takes_passes(kind: str) -> None:
+    inspect_batch(TAKEN[kind], read_header(TAKEN[kind]), bytes_max=SECTION_BYTES_MAX)
+
+
+def test_the_oldest_and_the_newest_time_are_those_of_the_records() -> None:
+    data = build_batch([Record(i, time, b"k", b"v") for i, time in enumerate((1_000, 900, 1_700, -4))])
+    found = inspect_batch(data, read_header(data), bytes_max=SECTION_BYTES_MAX)
+    assert (found.oldest_ms, found.newest_ms) == (-1_004, 700)
+
+
+def test_a_bomb_is_refused_and_not_expanded() -> None:
+    data = batch(gzip.compress(record(0, value=bytes(30 << 20))), codec=GZIP)
+    with pytest.raises(UnsoundRecords, match="more than 1048576 bytes"):
+        inspect_batch(data, read_header(data), bytes_max=SECTION_BYTES_MAX)
+
+
+def test_a_walk_takes_no_more_steps_than_it_may() -> None:
+    data = batch(record(0, headers=[(b"h", b"v")] * 10) + record(1), 2)
+    records = opened_section(data, read_header(data), bytes_max=SECTION_BYTES_MAX)
+    for steps, fault in ((11, Fault.UNFINISHED), (1, Fault.UNFINISHED), (12, Fault.NONE)):
+        assert walk_records(records, count=2, last_offset_delta=1, steps_max=steps).fault == fault
+
+
+def test_every_prefix_and_every_tail_of_a_section_is_unsound() -> None:
+    whole = record(0, headers=[(b"name", b"content"), (b"n", None)]) + record(1, key=None, value=b"x" * 200)
+    for cut in range(len(whole)):
+        assert walk_records(whole[:cut], count=2, last_offset_delta=1).fault
+    assert walk_records(whole + b"\0", count=2, last_offset_delta=1).fault == Fault.REST
+    assert walk_records(whole, count=2, last_offset_delta=1).fault == Fault.NONE
+
+
+def test_the_walk_in_machine_code_says_what_the_plain_one_says() -> None:
+    pytest.importorskip("numba")
+    from barnabas_wire.records.compiled_inspection import walk_records as compiled
+
+    random = Random(39)
+    samples = [
+        b"".join(
+            record(
+                index,
+                elapsed_ms=random.choice((0, 1, -37, 1 << 40, INT64_MAX, INT64_MIN)),
+                key=random.choice((None, b"", b"key")),
+                value=random.choice((None, b"v" * random.randrange(200))),
+                headers=[(b"h%d" % n, random.choice((None, b"x"))) for n in range(random.randrange(4))],
+            )
+            for index in range(12)
+        ),
+        OK * 3,
+    ]
+    samples += [
+        opened_section(data, read_header(data), bytes_max=1 << 20)
+        for data, _ in POISON.values()
+        if read_header(data).compression == CompressionType.NONE
+    ]
+    faults = set()
+    for turn in range(12_000):
+        data = bytearray(samples[turn % len(samples)])
+        for _ in range(random.randrange(4)):
+            at = random.randrange(len(data) + 1)
+            if random.random() < 0.6 and at < len(data):
+                data[at] = random.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, random.randrange(256)))
+            elif random.random() < 0.5:
+                data[at:at] = random.choices((0, 1, 0x80, 0xFF), k=random.randrange(1, 6))
+            else:
+                del data[at : at + random.randrange(1, 5)]
+        count = random.choice((0, 1, 2, 3, 12, 13))
+        last = count - 1 + random.choice((0, 0, 0, 5, -1))
+        plain = walk_records(bytes(data), count=count, last_offset_delta=last)
+        assert compiled(bytes(data), count=count, last_offset_delta=last) == plain, bytes(data).hex()
+        faults.add(plain.fault)
+    assert faults == set(Fault) - {Fault.UNFINISHED}, "every verdict was among them"
