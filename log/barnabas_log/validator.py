@@ -5,9 +5,10 @@ May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
 Read next:  log_writer.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
 
-The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here it is held
-against the length: a record has at least seven bytes, and a codec expands only so far. What is left to a liar is what an honest
-batch of that length could hold. Only clients' batches are judged: what replicas copy and recovery reads may have lost records to
+The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here that is done
+off the loop, for the batches that validate.batches names (batch_inspection.py), and on it the count is held against the length: a
+record has at least seven bytes, and a codec expands only so far. What is left to a liar whose batch is not opened is what an honest
+one of that length could hold. Only clients' batches are judged: what replicas copy and recovery reads may have lost records to
 compaction and keeps its last offset.
 """
 

@@ -1,11 +1,13 @@
 """`barnabas-server log verify` and `log repair --dry-run`: data logs checked from their files, and what a broker would do.
 
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
-Invariants: reads what is there and changes nothing; every batch of every segment is checked; what a crash left unfinished behind
-            the recovery point is no damage; exit status 1 when anything is damaged.
-Read next:  barnabas_log/scrub.py, the check itself, which brokers run in the background too.
+Invariants: reads what is there and changes nothing; every batch of every segment is checked, and its records are walked over; what a
+            crash left unfinished behind the recovery point is no damage; exit status 1 when anything is damaged or unreadable.
+Read next:  barnabas_log/scrub.py, the check itself, which brokers run in the background too;
+            barnabas_wire/records/inspection.py, the walk over records, which nobody does in the background.
 
-There is no repair without the dry run: the sound bytes are on other brokers, so a broker that runs repairs its own replicas.
+There is no repair without the dry run: the sound bytes are on other brokers, so a broker that runs repairs its own replicas. A batch
+with a right checksum whose records nobody can read is what its producer sent: every replica has it, and nothing repairs it.
 """
 
 from __future__ import annotations
@@ -32,11 +34,21 @@ from barnabas_log.disk import Disk, RealDisk
 from barnabas_log.early_end import early_end
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.scrub import CheckFacts, DamagedRange, SegmentCheck
+from barnabas_log.scrub import CheckFacts, DamagedRange, ReadAt, SegmentCheck
 from barnabas_log.segment import LOG_SUFFIX, LogSegment
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
+from barnabas_wire.records.batch import HEADER_BYTES, read_header
+from barnabas_wire.records.inspection import inspect_batch
 
 EXIT_DAMAGED = 1
+_SKIP = "every replica has it, nothing repairs it; `barnabas group skip` gets a group past it"
+DAMAGE = "damage"
+"""The bytes are not what was appended."""
+RECORDS = "records"
+"""They are, and no reader gets past them."""
+SECTION_BYTES_MAX = 64 * 1024 * 1024
+"""Largest records section that a batch may decompress to: what readers of ours open."""
 _HEADINGS = ("PARTITION", "OFFSETS", "SEGMENT", "BYTES", "WHAT")
 
 
@@ -47,7 +59,8 @@ class Finding(NamedTuple):
     directory: str
     damage: DamagedRange
     next_step: str
-    """What a broker does about it."""
+    """What a broker does about it, or an operator can."""
+    kind: str = DAMAGE
 
 
 def add_verbs(actions: Any) -> None:
@@ -84,11 +97,22 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps(_as_json(finding), ensure_ascii=False))
     elif findings:
         print(_table(findings, is_plan=is_plan))
-    ranges = "1 damaged range" if len(findings) == 1 else f"{len(findings)} damaged ranges"
+    damaged = sum(finding.kind == DAMAGE for finding in findings)
+    unreadable = len(findings) - damaged
+    counts = [
+        *(["1 damaged range" if damaged == 1 else f"{damaged} damaged ranges"] if damaged else []),
+        *([f"{unreadable} {'batch' if unreadable == 1 else 'batches'} that nobody can read"] if unreadable else []),
+    ]
     print(
-        f"{len(directories)} partitions, {bytes_checked} bytes: {ranges if findings else 'all sound'}", file=sys.stderr
+        f"{len(directories)} partitions, {bytes_checked} bytes: {' and '.join(counts) or 'all sound'}", file=sys.stderr
     )
-    if findings and not is_plan:
+    if unreadable and not is_plan:
+        print(
+            "barnabas-server: unreadable batches are as their producer sent them, on every replica; "
+            "`barnabas group skip GROUP TOPIC PARTITION` gets a group past one",
+            file=sys.stderr,
+        )
+    if damaged and not is_plan:
         print(
             "barnabas-server: a broker that runs repairs its replicas from their leaders; `log repair --dry-run` says how",
             file=sys.stderr,
@@ -122,25 +146,50 @@ def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
         end = INT64_MAX if is_last else bases[number + 1]
         if is_compacted and not is_last:
             end = _end_of(disk, directory, base, end)
-        for damage in _check(disk, path, CheckFacts(Offset(base), Offset(end), size, epochs, may_have_gaps=True)):
+        damages, unreadable = _check(
+            disk, path, CheckFacts(Offset(base), Offset(end), size, epochs, may_have_gaps=True)
+        )
+        findings += [Finding(topic_partition, str(directory), each, _SKIP, RECORDS) for each in unreadable]
+        for damage in damages:
             if is_last and damage.end_offset == INT64_MAX:
                 if damage.first_offset >= recovery_point:
                     continue  # the end of the log, or of what a crash left of it
                 damage = damage._replace(end_offset=recovery_point)
             step = _next_step(damage, high_watermark)
             findings.append(Finding(topic_partition, str(directory), damage, step))
-    return findings, bytes_checked
+    return sorted(findings, key=lambda finding: finding.damage.first_offset), bytes_checked
 
 
-def _check(disk: Disk, path: Path, facts: CheckFacts) -> list[DamagedRange]:
+def _check(disk: Disk, path: Path, facts: CheckFacts) -> tuple[list[DamagedRange], list[DamagedRange]]:
+    """What is damaged, and of what is not, the batches whose records nobody can read."""
     file = disk.open(path)
     try:
         check = SegmentCheck(facts)
         while not check.is_done:
             check.step(file.read_aside)
+        return check.damages, list(_unreadable(file.read_aside, facts, check.damages))
     finally:
         file.close()
-    return check.damages
+
+
+def _unreadable(read: ReadAt, facts: CheckFacts, damages: Sequence[DamagedRange]) -> Iterator[DamagedRange]:
+    position = 0
+    for stop, following in [*((damage.position, damage.stop) for damage in damages), (facts.size_bytes, 0)]:
+        while position < stop:
+            header = read_header(read(position, HEADER_BYTES))
+            try:
+                inspect_batch(read(position, header.size_bytes), header, bytes_max=SECTION_BYTES_MAX)
+            except KafkaError as error:
+                yield DamagedRange(
+                    header.base_offset,
+                    header.next_offset,
+                    facts.base_offset,
+                    position,
+                    position + header.size_bytes,
+                    f"nobody can read its records: {error.message}",
+                )
+            position += header.size_bytes
+        position = following
 
 
 def _next_step(damage: DamagedRange, high_watermark: Offset) -> str:
@@ -206,6 +255,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
         "last_offset": damage.end_offset - 1,
         "position": damage.position,
         "size": damage.stop - damage.position,
+        "kind": finding.kind,
         "reason": damage.reason,
         "next_step": finding.next_step,
     }

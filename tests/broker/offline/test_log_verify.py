@@ -13,6 +13,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.records.batch import iterate_batches
 from tests.support.logs import append, make_batch, open_log
+from tests.support.poison import POISON
 
 TP = TopicPartition("orders", 0)
 
@@ -91,3 +92,32 @@ def test_wrong_usage_says_what_to_name(directory: Path, tmp_path: Path, capsys: 
     for path in (tmp_path / "absent", tmp_path / "empty"):
         assert main(["log", "verify", str(path)]) == 2
         assert "log.dirs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["offset deltas 0, 0", "gzip truncated", "count 3, two records"])
+def test_a_batch_that_nobody_can_read_is_listed_though_its_bytes_are_sound(
+    directory: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said: all sound."""
+    poisoned = POISON[kind][0]
+    disk = RealDisk(wants_ring=False)
+    log = open_log(disk, directory=str(directory / "orders-0"), topic_partition=TP)
+    append(log, poisoned, epoch=2)
+    append(log, make_batch(1), epoch=2)
+    end = log.log_end_offset
+    log.close()
+    for name in (checkpoints.RECOVERY_POINTS_FILE, checkpoints.HIGH_WATERMARKS_FILE):
+        checkpoints.write_offsets(disk, str(directory / name), {TP: end})
+    disk.close()
+    flip(directory, 3, 80)
+    assert main(["log", "verify", str(directory), "-o", "json"]) == 1
+    out, err = capsys.readouterr()
+    damaged, unreadable = map(json.loads, out.splitlines())
+    assert (damaged["kind"], damaged["first_offset"]) == ("damage", 3)
+    assert (unreadable["kind"], unreadable["first_offset"]) == ("records", 40)
+    assert (unreadable["last_offset"], unreadable["size"]) == (end - 2, len(poisoned))
+    assert "nobody can read" in unreadable["reason"]
+    assert "group skip" in unreadable["next_step"]
+    assert "1 damaged range and 1 batch that nobody can read" in err
+    assert main(["log", "repair", "--dry-run", str(directory)]) == 0
+    assert "nothing repairs it" in capsys.readouterr().out
