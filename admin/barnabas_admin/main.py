@@ -166,6 +166,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "group_offsets:seek",
                 "Move a group's offsets: to a place, a moment, by a shift, as a file says, or where another group is.",
             ),
+            "skip": (
+                "group_skip:skip",
+                "Get a group past a batch that nobody can read: the one at its committed offset.",
+            ),
             "delete": ("group_offsets:delete", "Delete groups with their committed offsets."),
             "delete-offsets": ("group_offsets:delete_offsets", "Forget where a group has read to in topics."),
         },

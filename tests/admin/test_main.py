@@ -134,7 +134,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"topic {verb}" for verb in ("produce", "consume", "trim", "export", "import")),
         *("perf produce", "perf consume", "debug bundle"),
         *(f"generate {what}" for what in ("k8s", "compose", "systemd", "grafana", "alerts", "prometheus", "config")),
-        *(f"group {verb}" for verb in ("list", "describe", "lag", "seek", "delete", "delete-offsets")),
+        *(f"group {verb}" for verb in ("list", "describe", "lag", "seek", "skip", "delete", "delete-offsets")),
     }
     for path, command in found.items():
         group = found[path[:-1]] if len(path) > 1 else cli

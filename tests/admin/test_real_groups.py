@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Wanted
 
 from barnabas_admin.local_cluster import LocalCluster
+from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.kafka.ids import TopicPartition
 from tests.admin.test_real_cluster import Cli
+from tests.support import poison
+from tests.support.poison import POISON
 
 pytestmark = pytest.mark.cluster
 
@@ -98,3 +103,48 @@ def test_records_are_trimmed_from_the_front_only_after_a_yes(commands: Cli, topi
     assert b"beyond the end" in commands.run("topic", "trim", topic, "--to", "11", "--yes", status=1).stderr
     commands.run("topic", "trim", topic, "--to", "end", "--yes")
     assert commands.consumed(topic, "-e") == []
+
+
+def test_a_group_gets_past_a_batch_that_nobody_can_read(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    name, where = "poisoned", TopicPartition("poisoned", 0)
+    commands.run("topic", "create", name, "-p", "1", "--config", "validate.batches=header")
+
+    async def write() -> None:
+        client = ClusterClient(barnabas_cluster.bootstrap_servers)
+        try:
+            for data in (poison.batch(poison.TWO, 2), POISON["offset deltas 0, 0"][0], poison.batch(poison.TWO, 2)):
+                await client.produce(where, data)
+        finally:
+            await client.close()
+
+    asyncio.run(write())
+    skip = ("group", "skip", "g2", name, "0")
+    assert b"GROUP_ID_NOT_FOUND" in commands.run(*skip, "--yes", status=3).stderr
+    commit(barnabas_cluster, "g2", name, 0)
+    refused = commands.run(*skip, "--yes", status=1).stderr
+    assert b"offsets 0 to 1 can be read" in refused and b"--to 2 --execute" in refused
+    commit(barnabas_cluster, "g2", name, 2)
+    shown = commands.json(*skip, "--dry")
+    assert (shown["first_offset"], shown["last_offset"], shown["next_offset"], shown["skipped"]) == (2, 3, 4, False)
+    assert "offset delta" in shown["reason"] and shown["record_count"] == 2 and shown["size_bytes"] > 61
+    assert committed(commands, "g2") == [2]
+    unasked = commands.run(*skip, status=2)
+    assert b"offsets 2 to 3" in unasked.stdout and b"--yes" in unasked.stderr
+    assert committed(commands, "g2") == [2]
+
+    member = Consumer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "group.id": "g2"})
+    member.subscribe([name])
+    deadline = time.monotonic() + 30
+    while not member.assignment() and time.monotonic() < deadline:
+        member.poll(0.1)
+    refused = commands.run(*skip, "--yes", status=1).stderr
+    assert b"NON_EMPTY_GROUP" in refused and b"stop them" in refused
+    member.close()
+
+    commit(barnabas_cluster, "g2", name, 2)
+    done = commands.json(*skip, "--yes")
+    assert done["skipped"] is True and committed(commands, "g2") == [4]
+    assert b"can be read" in commands.run(*skip, "--yes", status=1).stderr, "there is no second one"
+    (row,) = commands.json("group", "describe", "g2")["partitions"]
+    assert (row["end"], row["lag"]) == (6, 2), "the log is as it was"
+    commands.run("topic", "delete", name, "--yes")

@@ -75,7 +75,7 @@ def seek(
     async def work(client: ClusterClient) -> tuple[str, list[Seek]]:
         from barnabas_admin.groups import describe_group
 
-        state, committed = await _committed(client, group, is_new_allowed=bool(topics or named or other))
+        state, committed = await committed_offsets(client, group, is_new_allowed=bool(topics or named or other))
         if other is not None:
             found = await describe_group(client, other)
             offsets = {
@@ -88,7 +88,7 @@ def seek(
         partitions = await _partitions(client, wanted, offsets if target is None else committed)
         plan = await _plan(client, target, partitions, committed=committed, offsets=offsets)
         if is_executing:
-            _refuse_members(group, state)
+            refuse_members(group, state)
             await commit_seeks(client, group, plan)
         return state, plan
 
@@ -100,7 +100,7 @@ def _read(path: str) -> str:
     return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
 
 
-async def _committed(
+async def committed_offsets(
     client: ClusterClient, group: str, *, is_new_allowed: bool
 ) -> tuple[str, dict[TopicPartition, int]]:
     """(state, committed offsets) of a group; one that nobody knows is empty where a seek may make it."""
@@ -172,18 +172,19 @@ async def _plan(
     return plan_seek(target, committed=committed, starts=starts, ends=ends, at_time=at_time)
 
 
-def _refuse_members(group: str, state: str) -> None:
+def refuse_members(group: str, state: str) -> None:
+    """Raise AdminError NON_EMPTY_GROUP for a group that has members."""
     if state not in IDLE_STATES:
         raise AdminError(
             f"group {group!r} has members ({state}): they would go on from where they are and commit over it",
             code=ErrorCode.NON_EMPTY_GROUP,
-            hint=f"stop them, then seek again; `barnabas group describe {group}` shows them",
+            hint=f"stop them, then try again; `barnabas group describe {group}` shows them",
         )
 
 
 async def group_state(client: ClusterClient, group: str) -> str:
     """A group's state; Dead for one that nobody knows."""
-    return (await _committed(client, group, is_new_allowed=True))[0]
+    return (await committed_offsets(client, group, is_new_allowed=True))[0]
 
 
 async def commit_seeks(client: ClusterClient, group: str, plan: list[Seek]) -> None:
@@ -311,7 +312,7 @@ def delete_offsets(invocation: Invocation, group: str, topics: tuple[str, ...], 
     confirm(f"{group} forgets where it has read to in {', '.join(wanted)}", typed=group, yes=yes)
 
     async def work(client: ClusterClient) -> list[dict[str, Any]]:
-        _, committed = await _committed(client, group, is_new_allowed=False)
+        _, committed = await committed_offsets(client, group, is_new_allowed=False)
         known = {p: o for p, o in committed.items() if p.topic in wanted}
         partitions = [p for p in known if (only := wanted[p.topic]) is None or p.partition in only]
         if not partitions:

@@ -100,7 +100,7 @@ def opened_section(batch: Buffer, header: BatchHeader, *, bytes_max: int) -> byt
     """
     payload: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     kind = header.compression
-    if kind == CompressionType.NONE:
+    if kind == CompressionType.NONE or not payload:  # compaction leaves empty sections
         return bytes(payload)
     try:
         return decompress(
