@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from barnabas_quorum.controller.requests import (
     ConfigOperation,
     IncrementalAlterConfigs,
 )
-from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF
+from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from tests.support.decided_cluster import DecidedCluster
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+DELETES = (ConfigChange(key="new.key", operation=DELETE, value=None),)
 TOPIC, BROKER, GROUP = ConfigResourceType
 
 
@@ -142,3 +146,19 @@ def test_producer_ids_are_for_registered_brokers_only() -> None:
     with pytest.raises(KafkaError) as caught:
         one().do(AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=-1))
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_key_that_a_former_node_does_not_know_waits_for_the_upgrade() -> None:
+    """To such a node the topic would be invalid as a whole."""
+    cluster = one()
+    resources = [alteration(kind, name, ("new.key", SET, "x")) for kind, name in ((TOPIC, "t"), (BROKER, ""))]
+    assert alter(cluster, *resources) == [None, None]
+    assert alter(cluster, *(replace(each, changes=DELETES) for each in resources)) == [None, None]
+    level = FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_PROOF - 1)
+    cluster.commit(ControllerResult(records=[level], response=None))
+    reply = cluster.do(IncrementalAlterConfigs(resources=tuple(resources)))
+    assert [resource.error.code for resource in reply.resources] == [ErrorCode.INVALID_CONFIG] * 2
+    assert "features upgrade" in reply.resources[0].error.message
+    assert alter(cluster, *(replace(each, changes=DELETES) for each in resources)) == [None, None]
+    with pytest.raises(AssertionError, match=r"new\.key needs metadata\.version 7"):
+        cluster.create("u", [1, 2], configs={"new.key": "x"})

@@ -57,6 +57,7 @@ def make_controller(*, seed: int = 1, first_records: Sequence[Record] = (), **co
             broker=refuse_bad_values,
             group=refuse_bad_values,
             topic_as_whole=refuse_odd_company,
+            keys_since_proof=frozenset({"new.key"}),
         ),
     )
 

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""
+KEYS_SINCE_PROOF = frozenset({"validate.batches"})
+"""Topic and broker keys that nodes below metadata.version 7 do not know."""
 CLEANUP_POLICY = "cleanup.policy"
 NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.keys()
 """Topic keys that logs know nothing of."""

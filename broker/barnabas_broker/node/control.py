@@ -17,7 +17,7 @@ from barnabas_broker.admin.edge import AdminEdge, CallersController
 from barnabas_broker.admin.explain import ExplainService
 from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
-from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_broker.config.dynamic import KEYS_SINCE_PROOF, TopicSettings
 from barnabas_broker.config.server import split_address
 from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.controller_client.quorum_view import LeaderView
@@ -146,6 +146,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             broker=partial(_validate_broker, settings),
             group=settings.validate_group,
             topic_as_whole=settings.validate_topic_as_whole,
+            keys_since_proof=KEYS_SINCE_PROOF,
         )
         driver = ControllerDriver(
             Controller(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION, ConfigValidators
+from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION, ConfigValidators, refuse_unknown_to_some
 from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.elections import elect_leaderless
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS, rules_of
@@ -124,6 +124,7 @@ def _alter_one(
             )
         value = _changed_value(present.get(change.key), change)
         if value is not None:
+            refuse_unknown_to_some(image, change.key, validators)
             validate(alteration.resource_name, change.key, value)
         if value is None:
             after.pop(change.key, None)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from barnabas_quorum.image.features import METADATA_VERSION_PROOF
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
@@ -32,6 +34,18 @@ class ConfigValidators:
     broker: ConfigValidator
     group: ConfigValidator
     topic_as_whole: WholeValidator
+    keys_since_proof: frozenset[str] = frozenset()
+    """Topic and broker keys that nodes below METADATA_VERSION_PROOF do not know: to them a topic with such a key is invalid."""
+
+
+def refuse_unknown_to_some(image: MetadataImage, key: str, validators: ConfigValidators) -> None:
+    """Raise KafkaError INVALID_CONFIG for a key that a node of the cluster may not know."""
+    if key in validators.keys_since_proof and not image.features.has_proof:
+        raise KafkaError.of(
+            ErrorCode.INVALID_CONFIG,
+            f"{key} needs metadata.version {METADATA_VERSION_PROOF}, this cluster is at {image.features.metadata_version}: upgrade all "
+            "nodes, then run `barnabas cluster features upgrade`",
+        )
 
 
 def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) -> bool:
@@ -44,10 +58,10 @@ def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) 
 
 
 def validated_topic_configs(
-    topic: str, configs: Mapping[str, str], validators: ConfigValidators, *, cluster_default: Mapping[str, str]
+    image: MetadataImage, topic: str, configs: Mapping[str, str], validators: ConfigValidators
 ) -> None:
-    """Check the configs of a topic that is to be created; `cluster_default` are those of all brokers. Raises KafkaError
-    INVALID_CONFIG."""
+    """Check the configs of a topic that is to be created. Raises KafkaError INVALID_CONFIG."""
     for key in sorted(configs):
+        refuse_unknown_to_some(image, key, validators)
         validators.topic(topic, key, configs[key])
-    validators.topic_as_whole(topic, configs, cluster_default)
+    validators.topic_as_whole(topic, configs, image.configs.cluster_default)

@@ -76,9 +76,7 @@ def create_topics(
             _check_name_is_free(image, topic.name, taken)
             assignments = _assignments(image, topic, context)
             check_limits(image, context.limits, topic.name, assignments, present=0, also=placed)
-            validated_topic_configs(
-                topic.name, topic.configs, context.validators, cluster_default=image.configs.cluster_default
-            )
+            validated_topic_configs(image, topic.name, topic.configs, context.validators)
             _check_size(len(records) + 1 + len(assignments) + len(topic.configs), context)
         except KafkaError as refusal:
             replies.append(CreatedTopic(name=topic.name, error=refusal))
