@@ -48,8 +48,9 @@ _one_at_a_time = threading.Lock()
 
 
 def is_unsound_maximum(base_timestamp_ms: int, max_timestamp_ms: int) -> bool:
-    """Whether a header's greatest time lies before its first record's, as a client leaves it that does not compute it (-1)."""
-    return max_timestamp_ms < base_timestamp_ms
+    """Whether a header's greatest time cannot be right, or is none: it lies before its first record's, as a client leaves it that
+    does not compute it (-1), or -1 stands for both, where the records may bear times all the same."""
+    return max_timestamp_ms < base_timestamp_ms or max_timestamp_ms < 0
 
 
 class BatchInspector:

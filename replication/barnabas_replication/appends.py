@@ -134,14 +134,15 @@ class Appends:
             # This is the hot path: what is shown to `takes` costs several times as much as these looks.
             is_shown = self._batch_work.is_needed
             if scrutiny is not None:
-                if scrutiny.left:
-                    scrutiny.left -= 1
+                left = scrutiny.left
+                if left:
+                    scrutiny.left = left - 1
                 else:
                     is_shown = True
             try:
                 for _, _, batches in entries:
                     base_time_ms, max_time_ms = _unpack_times(batches, _TIMES_POSITION)
-                    if max_time_ms < base_time_ms:  # is_unsound_maximum
+                    if max_time_ms < base_time_ms or max_time_ms < 0:  # is_unsound_maximum
                         is_shown = True
             except struct.error:
                 logger.debug("a produce holds less than the header of a batch: the log refuses it")

@@ -34,7 +34,7 @@ from barnabas_wire.records.batch import (
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.records.inspection import Walk, opened_section, walk_records
-from tests.support.poison import OK, POISON, TAKEN, TWO
+from tests.support.poison import OK, POISON, TAKEN, TWO, record
 from tests.support.poison import batch as raw_batch
 
 GZIP = LogConfig(compression_type=BatchCompression.GZIP)
@@ -342,6 +342,15 @@ async def test_a_greatest_time_that_cannot_be_right_is_taken_from_the_records(
     assert not bench.send(("h", 1, sound))
     await bench.answered(2)
     assert [bytes(entry.batches) for entry in bench.appended] == [sound, sound], "checksum and all"
+
+
+async def test_records_may_bear_times_though_neither_base_nor_greatest_time_does() -> None:
+    sound = raw_batch(record(0, elapsed_ms=NOW_MS + 1) + record(1, elapsed_ms=NOW_MS), 2, base_ms=-1, max_ms=NOW_MS)
+    bench = Bench(h=HEADER)
+    assert bench.send(("h", 0, with_max_timestamp(sound, read_header(sound), -1)))
+    assert bench.send(("h", 1, TAKEN["no time"]))
+    await bench.answered(2)
+    assert {entry.partition: bytes(entry.batches) for entry in bench.appended} == {0: sound, 1: TAKEN["no time"]}
 
 
 async def test_a_walk_corrects_every_wrong_greatest_time() -> None:

@@ -19,7 +19,7 @@ import struct
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.slot import ResponseSlot
+from barnabas_broker.api.slot import ResponseSlot, SlotConnection
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.security.access import Access
 from barnabas_log.errors import InvalidBatch
@@ -67,8 +67,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    connection = slot.connection
-    assert connection is not None, "the client is there while it asks"
+    connection: SlotConnection = slot.connection  # type: ignore[assignment]  # the client is there while it asks
     guard = connection.guard
     if guard is not None and not _may_write_transaction(guard, transactional_id, parsed):
         _refuse_all(
