@@ -48,9 +48,9 @@ _one_at_a_time = threading.Lock()
 
 
 def is_unsound_maximum(base_timestamp_ms: int, max_timestamp_ms: int) -> bool:
-    """Whether a header's greatest time cannot be right, or is none: it lies before its first record's, as a client leaves it that
-    does not compute it (-1), or -1 stands for both, where the records may bear times all the same."""
-    return max_timestamp_ms < base_timestamp_ms or max_timestamp_ms < 0
+    """Whether a header's greatest time cannot be right, or proves nothing: it lies before its first record's, as a client leaves it
+    that does not compute it (-1), or there is no base, where the records may bear times all the same."""
+    return base_timestamp_ms < 0 or max_timestamp_ms < base_timestamp_ms
 
 
 class BatchInspector:

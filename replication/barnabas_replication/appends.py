@@ -70,9 +70,8 @@ APPEND_ERRORS_WITHOUT_START = (
 """Where Kafka leaves the log start offset of a refused append at -1; other errors carry it."""
 
 _NEVER_MS = 1 << 62
-_unpack_times = struct.Struct(">qq").unpack_from
-_TIMES_POSITION = 27
-"""Base and greatest time in a batch's header."""
+_unpack_times = struct.Struct(">27xQq").unpack_from
+"""Base and greatest time in a batch's header; the base without its sign, so that none (-1) is above every greatest time."""
 
 
 class Appends:
@@ -140,9 +139,9 @@ class Appends:
                 else:
                     is_shown = True
             try:
-                for _, _, batches in entries:
-                    base_time_ms, max_time_ms = _unpack_times(batches, _TIMES_POSITION)
-                    if max_time_ms < base_time_ms or max_time_ms < 0:  # is_unsound_maximum
+                for entry in entries:
+                    base_time_ms, max_time_ms = _unpack_times(entry[2])
+                    if max_time_ms < base_time_ms:  # is_unsound_maximum
                         is_shown = True
             except struct.error:
                 logger.debug("a produce holds less than the header of a batch: the log refuses it")

@@ -31,6 +31,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
@@ -40,7 +41,7 @@ import barnabas_log
 import barnabas_quorum
 import barnabas_replication
 import barnabas_wire
-from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.config import FlushOnAcks, LogConfig, ValidateBatches
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -210,6 +211,12 @@ async def measure_all(measure: Measure, directory: Path) -> dict[str, int]:
                 lambda offsets=offsets, count=count: _follower_fetch(broker.topic_ids["led"], count, next(offsets)),  # type: ignore[misc]
             )
         await row("metadata of a topic, 10 partitions", lambda: metadata)
+        # The rows above are of `sampled`, in requests that are not drawn. A walk in a thread is not counted as bytecodes.
+        for mode in (ValidateBatches.HEADER, ValidateBatches.ALL):
+            broker.create_topic(mode.value)
+            broker.replicas.update_topic_config(mode.value, replace(config, validate_batches=mode))
+            opened = make_produce(LOAD, mode.value, 0, acks=1)
+            await row(f"produce, acks=1, validate.batches={mode.value}", lambda opened=opened: opened.data)  # type: ignore[misc]
         writer.close()
     return rows
 

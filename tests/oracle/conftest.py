@@ -94,7 +94,9 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
     directory = tmp_path_factory.mktemp("oracle")
     base_port = find_base_port()
     theirs = apache.ApacheBroker(directory / "apache", port=base_port + APACHE_PORT_OFFSET, overrides=SHARED)
-    ours = ForkedCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED)
+    # As Kafka, which opens every batch.
+    overrides = SHARED | {"validate.batches": "all"}
+    ours = ForkedCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=overrides)
     sides = Side("apache", apache.HOST, theirs.port), Side("barnabas", apache.HOST, base_port)
     with both_running(theirs, ours), ThreadPoolExecutor() as at_once:
         list(at_once.map(history.write, sides))

@@ -7,9 +7,11 @@ Apache Kafka is encoded again by our codec and must come out as it came in.
 
 What differs, and why. A difference that is gone, or a new one, fails the test; so does a name here that no case uses.
 
-    opaque-batch         A batch is opaque: its header is checked and believed, its records are never opened. So broken or
-                         badly compressed records and a max timestamp that no record has are found by the reader, a refused
-                         timestamp does not say which records it was, and nothing is compressed anew (no compression.* keys).
+    opaque-batch         A batch is one range of bytes: with validate.batches=all its records are walked over as one, so a refused
+                         timestamp does not say which records it was.
+    strict-records       Offset deltas that do not rise and lengths below -1 are refused; Kafka keeps the first in a batch that is not
+                         compressed, and takes the others for null.
+    named-record         A refused record is named by its index; Kafka's INVALID_RECORD names none.
     strict-batch         Bytes after the batch, a batch that claims log append time and a producer id without an epoch are
                          refused; Kafka cuts the first off and overlooks the others. No client sends them.
     repeated-batch       A repeated batch is acknowledged with log append time -1, as it was at first; Kafka tells its
@@ -43,7 +45,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     own-defaults         socket.listen.backlog.size, max.connections, replica.fetch.max.bytes, replica.fetch.response.max.bytes,
                          broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to be good here.
                          inter.broker.listener.name is reported where Kafka derives it in silence.
-    own-keys             log.flush.on.acks is ours: acknowledged means flushed.
+    own-keys             log.flush.on.acks is ours: acknowledged means flushed; and validate.batches: who is opened.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
     newer-log-dirs       DescribeLogDirs v5 is served, which came with Kafka 4.3.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is

@@ -58,6 +58,7 @@ OWN_KEYS = {
         "controller.listeners.dial.plaintext",
         "metrics.listeners",
         "log.flush.on.acks",
+        "validate.batches",
     ),
     *("broker.data.lane.timeout.ms", "broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
     *("log.scrub.bytes.per.second.max", "replica.fetch.silence.time.max.ms"),

@@ -17,6 +17,7 @@ from barnabas_wire.kafka.schema import encode_request
 from tests.oracle.answers import SILENCE_S, UNKNOWN_ID, Side, frame
 from tests.oracle.cases import GZIP, LZ4, SNAPPY, T0, ZSTD, batch, case
 from tests.oracle.cases.groups import ready
+from tests.support.poison import POISON, TAKEN
 
 VERSIONS = range(3, 14)
 BASE_OFFSET, LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, BASE_TIME, MAX_TIME, SEQUENCE, COUNT = (
@@ -111,8 +112,8 @@ def produce_without_acknowledgement(side: Side) -> Iterator[tuple[str, Any]]:
         "producer without an epoch.*": "strict-batch",
         "compression ?.error_code": "kafka-stumbles",
         "null": "kafka-stumbles",
-        "gzip of nothing.*": "opaque-batch",
-        "broken records.*": "opaque-batch",
+        "gzip of nothing.error_code": "kafka-stumbles",
+        "broken records.record_errors": "named-record",
         "transactional without a producer.*": "strict-batch",
     }
 )
@@ -160,6 +161,27 @@ def produce_malformed_batches(side: Side) -> Iterator[tuple[str, Any]]:
     yield "null", produce(side, topic, None, partition=len(wrong), timeout_s=SILENCE_S)
 
 
+@case(
+    {
+        "*.record_errors": "named-record",
+        "*garbage.error_code": "kafka-stumbles",
+        "zlib for gzip.error_code": "kafka-stumbles",
+        "gzip *.error_code": "kafka-stumbles",
+        "* cut off.error_code": "kafka-stumbles",
+        "lz4 without its end.error_code": "kafka-stumbles",
+        "offset delta*": "strict-records",
+        "* of length -2.*": "strict-records",
+    }
+)
+def produce_unsound_records(side: Side) -> Iterator[tuple[str, Any]]:
+    asked = {kind: data for kind, (data, _) in POISON.items()} | {
+        f"taken: {kind}": data for kind, data in TAKEN.items()
+    }
+    topic = side.topic("produce-unsound", len(asked))
+    for partition, (kind, data) in enumerate(asked.items()):
+        yield kind, produce(side, topic, data, partition=partition)
+
+
 @case()
 def produce_compressed(side: Side) -> Iterator[tuple[str, Any]]:
     topic = side.topic("produce-compressed")
@@ -181,7 +203,7 @@ def produce_sizes(side: Side) -> Iterator[tuple[str, Any]]:
     yield "no more", produce(side, big, batch())
 
 
-@case({"*.record_errors": "opaque-batch", "max far above the records.*": "opaque-batch"})
+@case({"*.record_errors": "opaque-batch"})
 def produce_timestamps(side: Side) -> Iterator[tuple[str, Any]]:
     topic = side.topic("produce-timestamps")
     now_ms = int(time.time() * 1000)
