@@ -20,7 +20,7 @@ from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import InvalidBatch, InvalidTimestamp
 from barnabas_log.inspection_process import InspectionProcess, NoWorker
 from barnabas_log.inspection_worker import SECTION_BYTES_MAX
-from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.records.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -121,6 +121,8 @@ class BatchInspector:
         try:
             return self.process.walk(batch)
         except NoWorker:
+            if self.process.is_closed:
+                raise KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down") from None
             # Slow for everybody, and right: neither may a sound batch be refused for this nor an unsound one be taken.
             return self._walk_here(batch, header, None)
 

@@ -1,6 +1,6 @@
 """The broker's end of the process that walks over the records of large batches.
 
-May touch:  a process, its pipes, a lock.   Must not touch: asyncio, logs, the Disk.
+May touch:  a process, its pipes, a lock, the monotonic clock.   Must not touch: asyncio, logs, the Disk.
 Invariants: it blocks, so it is called from a pool's thread; the worker is exec'd, never forked with the broker's memory; one batch at a
             time; one that dies or is silent is ended, and its batch is not left without a verdict.
 Read next:  inspection_worker.py, the other end; batch_inspection.py, which asks.
@@ -15,6 +15,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from typing import Final
 
 from barnabas_log.inspection_worker import SIZE
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 SILENT_S: Final = 30.0
 """A worker that does not answer for so long is taken for stuck: ten million records take ten seconds of a free core."""
 TRIES: Final = 2
+PAUSE_S: Final = 10.0
+"""After so many failures in a row no worker is started for so long: each batch would wait for another one to fail."""
 
 
 class NoWorker(Exception):
@@ -39,7 +42,9 @@ class InspectionProcess:
         """Workers so far."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._resumes_s = 0.0
+        """When a worker may be started again, by the monotonic clock."""
+        self.is_closed = False
 
     @property
     def pid(self) -> int | None:
@@ -50,19 +55,22 @@ class InspectionProcess:
     def walk(self, batch: bytes) -> Walk:
         """Open a batch whose checksum is right, and walk over its records. Raises UnsoundRecords for what does not open, NoWorker."""
         with self._lock:
+            if time.monotonic() < self._resumes_s:
+                raise NoWorker
             for _ in range(TRIES):
-                if self._is_closed:
-                    break
+                if self.is_closed:
+                    raise NoWorker
                 try:
                     return self._ask(batch)
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     logger.warning("the process that walks over records failed: %r", error)
                     self._end()
+            self._resumes_s = time.monotonic() + PAUSE_S
         raise NoWorker
 
     def close(self) -> None:
         """End the worker, also amid a batch."""
-        self._is_closed = True
+        self.is_closed = True
         self._end()
 
     def _ask(self, batch: bytes) -> Walk:

@@ -19,6 +19,7 @@ from barnabas_log.config import LogConfig
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.inspection_process import InspectionProcess, NoWorker
 from barnabas_log.worker_process import NICE
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.records.batch import Record, build_batch, read_header, with_max_timestamp
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.inspection import UnsoundRecords
@@ -90,7 +91,10 @@ def test_without_a_process_a_batch_is_walked_over_here(
 ) -> None:
     """Where none can be started sound batches are taken all the same, and unsound ones are not."""
 
+    tried = []
+
     def no_process(*args: object, **named: object) -> None:
+        tried.append(args)
         raise OSError("no room for a process")
 
     monkeypatch.setattr(subprocess, "Popen", no_process)
@@ -99,6 +103,7 @@ def test_without_a_process_a_batch_is_walked_over_here(
     assert inspector.inspected(LARGE, LogConfig(), now_ms=0, steps_max=0) == LARGE
     with pytest.raises(InvalidBatch):
         inspector.inspected(POISON["trailing bytes"][0], LogConfig(), now_ms=0, steps_max=0)
+    assert len(tried) == process_module.TRIES, "and not for each batch"
 
 
 def test_the_greatest_time_of_a_large_batch_is_put_right_too(inspector: BatchInspector) -> None:
@@ -109,7 +114,8 @@ def test_the_greatest_time_of_a_large_batch_is_put_right_too(inspector: BatchIns
 
 def test_a_closed_inspector_starts_nothing(inspector: BatchInspector) -> None:
     inspector.close()
-    assert inspector.inspected(LARGE, LogConfig(), now_ms=0, steps_max=0) == LARGE
+    with pytest.raises(KafkaError, match="shutting down"):
+        inspector.inspected(LARGE, LogConfig(), now_ms=0, steps_max=0)
     assert inspector.process.started == 0
 
 
