@@ -63,8 +63,9 @@ class BatchPartitions(Protocol):
         """Settings of the log; None where no replica is here."""
         ...
 
-    def leads_in(self, topic: str, number: int) -> object:
-        """What names the partition's incarnation and the epoch in which it is led here; None where it is not."""
+    def standing_of(self, topic: str, number: int, batches: Buffer) -> object:
+        """What must be the same when a batch that waited is appended: the partition's incarnation, the epoch in which it is led here,
+        and for a batch of a transaction the last one that its producer ended there. None where it is not led here."""
         ...
 
     def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
@@ -85,7 +86,7 @@ class _Request:
     """One produce request that waits."""
 
     entries: list[AppendEntry]
-    leads_in: list[object]
+    standings: list[object]
     """Of each entry's partition, when the request came."""
     errors: dict[int, KafkaError]
     """Of entries that are not to be appended, by their place."""
@@ -174,7 +175,7 @@ class BatchWork:
         self._waiting_bytes += size_bytes
         request = _Request(
             entries=[AppendEntry(topic, number, bytes(batches)) for topic, number, batches in entries],
-            leads_in=[self._partitions.leads_in(topic, number) for topic, number, _ in entries],
+            standings=[self._partitions.standing_of(topic, number, batches) for topic, number, batches in entries],
             errors={},
             size_bytes=size_bytes,
             unready=sum(task is not None for task in tasks),
@@ -325,14 +326,14 @@ class BatchWork:
             respond([])
 
     def _settled(self, request: _Request) -> dict[int, KafkaError]:
-        """The errors that stand now that it is the request's turn: leadership may have moved while it waited, and a batch that is
-        refused may be one that the log has."""
+        """The errors that stand now that it is the request's turn: leadership may have moved while it waited, a transaction may have
+        ended (the next one of the same producer must not get its batch), and a batch that is refused may be one that the log has."""
         errors: dict[int, KafkaError] = {}
         for index, (topic, number, batches) in enumerate(request.entries):
-            came_in = request.leads_in[index]
-            if came_in is not None and self._partitions.leads_in(topic, number) != came_in:
+            standing = request.standings[index]
+            if standing is not None and self._partitions.standing_of(topic, number, batches) != standing:
                 errors[index] = NotLeaderOrFollower(
-                    f"{topic}-{number} is led anew since the records came; send them again"
+                    f"{topic}-{number} is led anew since the records came, or their transaction has ended; send them again"
                 )
                 continue
             error = request.errors.get(index)

@@ -73,7 +73,7 @@ from barnabas_wire.kafka.ids import (
     TopicPartition,
     Uuid,
 )
-from barnabas_wire.records.batch import BatchHeader
+from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -413,10 +413,17 @@ class ReplicaManager(LogManagerListener):
         partition = self._partitions.get((topic, number))
         return None if partition is None else partition.log.config
 
-    def leads_in(self, topic: str, number: int) -> tuple[Uuid, Epoch] | None:
+    def standing_of(self, topic: str, number: int, batches: Buffer) -> tuple[Uuid, Epoch, int] | None:
         """See BatchPartitions."""
         partition = self._partitions.get((topic, number))
-        return None if partition is None or not partition.is_leader else (partition.topic_id, partition.leader_epoch)
+        if partition is None or not partition.is_leader:
+            return None
+        ended_ms = -1
+        if len(batches) >= HEADER_BYTES:
+            header = BatchHeader._make(HEADER.unpack_from(batches))
+            producer = partition.log.producers.get(header.producer_id) if header.is_transactional else None
+            ended_ms = -1 if producer is None else producer.marker_ms
+        return partition.topic_id, partition.leader_epoch, ended_ms
 
     def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
         """See BatchPartitions."""

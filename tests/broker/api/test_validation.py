@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
+from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import FlushOnAcks, LogConfig, ValidateBatches
+from barnabas_replication.requests import AppendEntry, AppendOutcome, TransactionMarker
 from barnabas_replication.scrutiny import FIRST_REQUESTS
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import Epoch, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -125,3 +131,44 @@ async def test_a_search_by_time_finds_what_a_client_without_greatest_times_wrote
             )
             listed = await client.call(request, 6)
             assert listed.topics[0].partitions[0].offset == offset
+
+
+@pytest.mark.parametrize("what", ["marker", "leader epoch"])
+async def test_a_batch_that_waited_belongs_to_where_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The marker of its transaction came meanwhile and the producer's next one has begun: it must not get this batch."""
+    release, real = Event(), BatchInspector.inspected
+
+    def slow(self: BatchInspector, data: bytes, *rest: Any, **named: Any) -> bytes:
+        assert release.wait(10)
+        return real(self, data, *rest, **named)
+
+    monkeypatch.setattr(BatchInspector, "inspected", slow)
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, validate_batches=ValidateBatches.ALL)
+    where = TopicPartition(TOPIC, 0)
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=config) as broker:
+        partition = broker.replicas.leader_partition(where)
+        producers = partition.log.producers
+        data = build_batch(
+            [Record(0, now_ms(), b"k", b"v")], is_transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
+        )
+        assert producers.confirm(7, producers.begin_verification(7, 0))
+        answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
+        entries = [AppendEntry(TOPIC, 0, memoryview(data))]
+        broker.replicas.append_records(entries, required_acks=-1, timeout_ms=1_000, respond=answer.set_result)
+        if what == "marker":
+            marker = TransactionMarker(
+                producer_id=7, epoch=0, coordinator_epoch=0, is_commit=False, transaction_version=1
+            )
+            await broker.replicas.append_marker(where, marker, leader_epoch=Epoch(0), timeout_ms=1_000)
+            assert producers.confirm(7, producers.begin_verification(7, 0)), "the next transaction"
+        else:
+            partition.leader_epoch = Epoch(1)
+        end = partition.log.log_end_offset
+        release.set()
+        (outcome,) = await answer
+        assert outcome.error is not None
+        assert outcome.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert outcome.error.is_retriable
+        assert partition.log.log_end_offset == end
