@@ -165,14 +165,7 @@ class Appends:
                     batches, is_all_acks=is_all_acks, clock_ms=clock_ms, is_internal=is_internal
                 )
             except KafkaError as error:
-                stats.append_errors += 1
-                if partition is not None:
-                    partition.traffic.append_errors += 1
-                hint = self._hosted.leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
-                start = NO_OFFSET
-                if partition is not None and not isinstance(error, APPEND_ERRORS_WITHOUT_START):
-                    start = partition.log.log_start_offset
-                outcomes.append(AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint))
+                outcomes.append(self.refused(topic, number, error))
                 continue
             first_offset, last_offset, _, append_time_ms, record_count, size_bytes, is_duplicate = result
             if not is_duplicate:
@@ -205,6 +198,18 @@ class Appends:
         if parked.deadline_ms < self._sweep_at_ms:
             self._schedule_sweep(parked.deadline_ms)
         parked.settle()
+
+    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
+        """Count a refused entry; its outcome, with what its error tells beside the code."""
+        self._stats.append_errors += 1
+        partition = self._hosted.partitions.get((topic, number))
+        hint = self._hosted.leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
+        start = NO_OFFSET
+        if partition is not None:
+            partition.traffic.append_errors += 1
+            if not isinstance(error, APPEND_ERRORS_WITHOUT_START):
+                start = partition.log.log_start_offset
+        return AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint)
 
     def append_marker(
         self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int

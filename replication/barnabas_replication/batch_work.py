@@ -68,6 +68,10 @@ class BatchPartitions(Protocol):
         and for a batch of a transaction the last one that its producer ended there. None where it is not led here."""
         ...
 
+    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
+        """Count a refused entry; its outcome."""
+        ...
+
     def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
         """Whether an idempotent producer's batch is in the log already."""
         ...
@@ -309,15 +313,15 @@ class BatchWork:
         if not errors:
             request.append(request.entries, respond=request.respond)
             return
+        refused = {
+            index: self._partitions.refused(*request.entries[index][:2], error) for index, error in errors.items()
+        }
         sound = [entry for index, entry in enumerate(request.entries) if index not in errors]
 
         def respond(outcomes: list[AppendOutcome]) -> None:
             appended = iter(outcomes)
             request.respond(
-                [
-                    AppendOutcome(topic, number, errors[index]) if index in errors else next(appended)
-                    for index, (topic, number, _) in enumerate(request.entries)
-                ]
+                [refused[index] if index in refused else next(appended) for index in range(len(request.entries))]
             )
 
         if sound:

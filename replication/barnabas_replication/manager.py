@@ -50,6 +50,7 @@ from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.replica_logs import ReplicaLogs
 from barnabas_replication.requests import (
     AppendEntry,
+    AppendOutcome,
     Buffer,
     Cancel,
     FetchPartitionSpec,
@@ -424,6 +425,10 @@ class ReplicaManager(LogManagerListener):
             producer = partition.log.producers.get(header.producer_id) if header.is_transactional else None
             ended_ms = -1 if producer is None else producer.marker_ms
         return partition.topic_id, partition.leader_epoch, ended_ms
+
+    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
+        """See BatchPartitions."""
+        return self._appends.refused(topic, number, error)
 
     def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
         """See BatchPartitions."""

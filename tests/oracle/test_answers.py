@@ -10,7 +10,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     opaque-batch         A batch is one range of bytes: with validate.batches=all its records are walked over as one, so a refused
                          timestamp does not say which records it was.
     strict-records       Offset deltas that do not rise and lengths below -1 are refused; Kafka keeps the first in a batch that is not
-                         compressed, and takes the others for null.
+                         compressed, and takes the others for null. A time beyond 64 bits is INVALID_RECORD, not INVALID_TIMESTAMP.
     named-record         A refused record is named by its index; Kafka's INVALID_RECORD names none.
     strict-batch         Bytes after the batch, a batch that claims log append time and a producer id without an epoch are
                          refused; Kafka cuts the first off and overlooks the others. No client sends them.

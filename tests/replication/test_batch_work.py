@@ -21,7 +21,7 @@ from barnabas_replication.recompression import CODECS, Codec, recompressed
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_replication.scrutiny import DRAWN_ONE_IN, FIRST_REQUESTS, UNTOUCHED_REQUESTS, Scrutiny
 from barnabas_replication.stats import Stats
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.records.batch import (
     BatchHeader,
     Record,
@@ -90,6 +90,9 @@ class Bench:
 
     def standing_of(self, topic: str, number: int, batches: Any) -> object:
         return self.epoch
+
+    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
+        return AppendOutcome(topic, number, error)
 
     def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
         return any(read_header(each) == header for each in self.known)

@@ -60,7 +60,7 @@ async def test_a_refusal_names_the_record_and_the_fault(tmp_path: Path) -> None:
         assert error.batch_index == 1
         assert "offset delta" in error.batch_index_error_message
         assert parts[1].error_message == error.batch_index_error_message
-        assert parts[1].log_start_offset == parts[1].base_offset == -1
+        assert (parts[1].log_start_offset, parts[1].base_offset) == (0, -1)
 
 
 async def test_a_poisoned_connection_is_looked_at_for_good_and_others_are_not(tmp_path: Path) -> None:

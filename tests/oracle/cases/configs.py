@@ -65,6 +65,7 @@ def describe(
         "* synonyms.*.<retention.ms>.synonyms.*": "one-unit",
         "* synonyms.*.<segment.*ms>.synonyms.*": "one-unit",
         "keys.log.flush.on.acks": "own-keys",
+        "keys.validate.batches": "own-keys",
     }
 )
 def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:

@@ -114,6 +114,8 @@ def produce_without_acknowledgement(side: Side) -> Iterator[tuple[str, Any]]:
         "null": "kafka-stumbles",
         "gzip of nothing.error_code": "kafka-stumbles",
         "broken records.record_errors": "named-record",
+        "count too high.record_errors": "named-record",
+        "last offset negative.record_errors": "named-record",
         "transactional without a producer.*": "strict-batch",
     }
 )
@@ -170,6 +172,7 @@ def produce_malformed_batches(side: Side) -> Iterator[tuple[str, Any]]:
         "* cut off.error_code": "kafka-stumbles",
         "lz4 without its end.error_code": "kafka-stumbles",
         "offset delta*": "strict-records",
+        "time beyond 64 bits.error_code": "strict-records",
         "* of length -2.*": "strict-records",
     }
 )
