@@ -175,11 +175,12 @@ class ProducerState:
         return guard is None or not guard.is_confirmed or guard.epoch != epoch
 
     def begin_verification(self, producer_id: int, epoch: int) -> VerificationGuard:
-        """The guard of a verification that begins; one for all that are under way for the producer's epoch."""
+        """The guard of a verification that begins; one for all that are under way for the producer's epoch. A later epoch's is not for
+        an earlier one, to which nothing is confirmed any more."""
         guard = self._guards.get(producer_id)
         if guard is None or guard.epoch < epoch:
             guard = self._guards[producer_id] = VerificationGuard(epoch)
-        return guard
+        return guard if guard.epoch == epoch else VerificationGuard(epoch)
 
     def confirm(self, producer_id: int, guard: VerificationGuard) -> bool:
         """The coordinator says that the partition is in the transaction; returns whether that still counts: no marker came since."""

@@ -307,3 +307,13 @@ def test_offsets_committed_behind_the_marker_of_their_transaction_are_refused(ep
     assert not log.producers.open_transactions
     verify(epoch_after)
     take(make_batch(1, producer_id=7, producer_epoch=epoch_after, is_transactional=True))
+
+
+def test_a_yes_to_a_former_epoch_confirms_nothing_of_the_later_one() -> None:
+    """A deposed coordinator may still say it."""
+    producers = open_log(MemoryDisk()).producers
+    later = producers.begin_verification(7, 1)
+    assert not producers.confirm(7, producers.begin_verification(7, 0))
+    assert producers.needs_verification(7, 0) and producers.needs_verification(7, 1)
+    assert producers.confirm(7, later)
+    assert not producers.needs_verification(7, 1)

@@ -212,7 +212,7 @@ class TransactionalWrites:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
         refused: dict[TopicPartition, ErrorCode] = {}
-        is_last = False
+        is_first, is_last = True, False
         while unverified:
             if is_last:
                 return refused | dict.fromkeys(unverified, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -227,7 +227,7 @@ class TransactionalWrites:
                 is_add=is_add,
                 on_leaving=partial(self._begin_verifications, guards, asked, producer),
             )
-            waits = False
+            waits, is_first = not is_first, False
             for key, code in codes.items():
                 if code == ErrorCode.NONE:
                     self._confirm_one(key, producer, guards)
@@ -235,10 +235,11 @@ class TransactionalWrites:
                     waits = True
                 else:
                     refused[key] = ErrorCode(code)
-            if waits:
+            # each of them anew: a marker may have come to one while another was asked about
+            unverified = self._left_of(writers, refused)
+            if waits and unverified:
                 await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
-            # each of them anew: a marker may have come to one while another was waited for
-            unverified = [key for key in writers if key not in refused and self._needs_verification(key, writers[key])]
+                unverified = self._left_of(writers, refused)
         return refused
 
     # ---- offsets -------------------------------------------------------------------------------------------------
@@ -282,6 +283,11 @@ class TransactionalWrites:
     def _needs_verification(self, key: TopicPartition, producer: Producer) -> bool:
         producers = self._producers_of(key)
         return producers is not None and producers.needs_verification(*producer)
+
+    def _left_of(
+        self, writers: Mapping[TopicPartition, Producer], refused: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        return [key for key in writers if key not in refused and self._needs_verification(key, writers[key])]
 
     def _begin_verifications(
         self,
