@@ -113,7 +113,7 @@ from tests.simulation.mutant_seeds import load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
 from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
-from tests.simulation.transaction_mutants import TRANSACTION_BUGS
+from tests.simulation.transaction_mutants import COORDINATOR_BUGS, TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
 
 STEPS = 12_000
@@ -828,6 +828,7 @@ MUTANTS = (
         "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES
     ),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
+    *(NodeMutant(bug, plant, seed, slant=Slant.COORDINATORS) for bug, plant, seed in COORDINATOR_BUGS),
 )
 
 

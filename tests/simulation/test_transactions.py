@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -28,11 +29,11 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int, *, prepares: bool = True) -> Figures:
+def run(seed: int, *, prepares: bool = True, slant: Slant = Slant.TRANSACTIONS) -> Figures:
     """One seed with transactions, to its end."""
     logging.disable(logging.CRITICAL)  # of a process of its own
     with telling(seed):
-        return Cluster(seed, steps=STEPS, slant=Slant.TRANSACTIONS, prepares=prepares).run()
+        return Cluster(seed, steps=STEPS, slant=slant, prepares=prepares).run()
 
 
 def test_a_sample_of_seeds_breaks_no_promise() -> None:
@@ -43,6 +44,15 @@ def test_a_sample_of_seeds_breaks_no_promise() -> None:
     assert whole.transactions > 20
     assert whole.prepared_transactions > 5
     assert min(whole.crashes, whole.elections, whole.compactions, whole.zombies_fenced) > 0
+
+
+def test_a_sample_of_seeds_with_troubled_coordinators_breaks_no_promise() -> None:
+    whole = Figures()
+    with processes() as pool:
+        for figures in pool.map(partial(run, slant=Slant.COORDINATORS), range(1, 6)):
+            whole.add(figures)
+    assert whole.transactions > 20
+    assert min(whole.classic_transactions, whole.offsets_given_up, whole.empty_aborts, whole.coordinators_moved) > 0
 
 
 def test_a_transaction_whose_marker_is_late_ends_though_its_producer_goes_on() -> None:

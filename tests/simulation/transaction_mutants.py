@@ -10,13 +10,14 @@ Not among them, for another guard holds when theirs is gone, or these clients do
 - A marker of an older coordinator epoch is taken: that of a deposed coordinator says what the new one says.
 - A coordinator adds partitions that its metadata does not have: clean code did so in one of 173 seeds, where a link was cut while the
   topic was made. test_transactions.py has that seed, tests/broker/coordinator/test_transaction_service.py the rule.
-- The aborted index is lost in truncation; markers go out before PREPARE is committed, are not judged, or leave verifications
-  valid; pending offsets are not reported; compaction passes the LSO. Each takes a moment that none of 23 to 39 seeds met.
+- The aborted index is lost in truncation; markers go out before PREPARE is committed, or are not judged; pending offsets are not
+  reported; compaction passes the LSO. Each takes a moment that none of 23 to 39 seeds met.
   tests/broker/coordinator, tests/log/test_transactions_in_a_log.py and tests/log/cleaner have each.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,19 +26,23 @@ import pytest
 
 from barnabas_broker.coordinator import runtime
 from barnabas_broker.coordinator.group.pending_offsets import PendingOffsets
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.runtime import CoordinatorRuntime
 from barnabas_broker.coordinator.shard import Pending
 from barnabas_broker.coordinator.transaction import state as rules
+from barnabas_broker.coordinator.transaction.errors import ProducerFenced
 from barnabas_broker.coordinator.transaction.markers import Markers
 from barnabas_broker.coordinator.transaction.shard import TransactionShard
 from barnabas_broker.coordinator.transaction.state import TransactionStatus
+from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_log import producer_snapshots
 from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.cleaner import rewrite, survival
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication import reads
-from barnabas_wire.kafka.ids import NO_OFFSET
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_OFFSET, TopicPartition
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -228,6 +233,85 @@ def _open_transaction_of_another_epoch_counts_as_verified(patch: pytest.MonkeyPa
     )
 
 
+# ---- late coordinators -----------------------------------------------------------------------------------------------
+
+
+def _abort_of_nothing_before_the_markers_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    original = rules.end
+
+    def end(state: Any, producer: Any, **rest: Any) -> Any:
+        if state is not None and state.status in rules.ENDING and producer == state.producer:
+            raise ProducerFenced("it has nothing to end")
+        return original(state, producer, **rest)
+
+    patch.setattr(rules, "end", end)
+
+
+def _marker_during_a_slow_question_refuses_the_batch(patch: pytest.MonkeyPatch) -> None:
+    """The guard is taken before the question waits for its turn, which is repeated for a time that began with the first."""
+
+    async def confirm(
+        self: TransactionalWrites, transactional_id: str, writers: Any, unverified: Any, *, is_add: bool
+    ) -> Any:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
+        refused: dict[TopicPartition, ErrorCode] = {}
+        left = list(unverified)
+        while left:
+            guards: dict[TopicPartition, Any] = {}
+            producer = writers[left[0]]
+            self._begin_verifications(guards, left, producer)
+            codes = await self._verification.ask(transactional_id, producer, left, is_add=is_add)
+            again = []
+            for key, code in codes.items():
+                if code == ErrorCode.NONE:
+                    self._confirm_one(key, producer, guards)
+                    if not self._needs_verification(key, producer):
+                        continue
+                    code = ErrorCode.INVALID_TXN_STATE
+                elif not (is_add and code == ErrorCode.CONCURRENT_TRANSACTIONS):
+                    refused[key] = ErrorCode(code)
+                    continue
+                if loop.time() >= until:
+                    refused[key] = ErrorCode(code)
+                else:
+                    again.append(key)
+            left = again
+            if left:
+                await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
+        return refused
+
+    patch.setattr(TransactionalWrites, "_confirm", confirm)
+
+
+def _yes_counts_though_a_marker_came(patch: pytest.MonkeyPatch) -> None:
+    def confirm(self: ProducerState, producer_id: int, guard: Any) -> bool:
+        self._guards[producer_id] = guard
+        guard.is_confirmed = True
+        return True
+
+    patch.setattr(ProducerState, "confirm", confirm)
+
+
+def _offsets_go_by_a_yes_however_old(patch: pytest.MonkeyPatch) -> None:
+    """TxnOffsetCommit takes its guard when the answer is there, so that nothing can have made it void."""
+
+    async def commit_offsets(
+        self: TransactionalWrites, transactional_id: str, commit: Any, writer: Any, *, is_add: bool
+    ) -> Any:
+        self._groups.check_coordinates(commit.member.group_id)
+        key, producer = TopicPartition(OFFSETS_TOPIC, 0), rules.Producer(*writer)
+        codes = await self._verification.ask(transactional_id, producer, [key], is_add=is_add)
+        if codes[key] != ErrorCode.NONE:
+            raise KafkaError.of(ErrorCode(codes[key]), "not in the transaction")
+        producers = self._producers_of(key)
+        if producers is not None:
+            producers.confirm(producer.producer_id, producers.begin_verification(*producer))
+        return await self._groups.commit_in_transaction(commit, writer)
+
+    patch.setattr(TransactionalWrites, "commit_offsets", commit_offsets)
+
+
 # ---- what readers of committed data see ------------------------------------------------------------------------------
 
 
@@ -358,3 +442,11 @@ TRANSACTION_BUGS: tuple[tuple[str, Plant], ...] = (
     ("txn: compaction drops markers at once", _compaction_drops_markers_at_once),
     ("txn: a swap forgets the aborted", _swap_forgets_the_aborted),
 )
+
+COORDINATOR_BUGS: tuple[tuple[str, Plant, int], ...] = (
+    ("txn: an abort of nothing is fenced by the last end", _abort_of_nothing_before_the_markers_is_fenced, 1),
+    ("txn: a marker during a slow question is fatal", _marker_during_a_slow_question_refuses_the_batch, 1),
+    ("txn: a yes counts though a marker came", _yes_counts_though_a_marker_came, 1),
+    ("txn: offsets go by a yes however old", _offsets_go_by_a_yes_however_old, 1),
+)
+"""Each with a seed that finds it, slant coordinators."""

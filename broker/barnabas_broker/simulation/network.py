@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -32,6 +33,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
 CALL_TIMEOUT_S = 2.0
+ANSWER = " answer"
 OF_KAFKA_LISTENER = frozenset(
     {
         "DeleteRecords",
@@ -44,11 +46,16 @@ OF_KAFKA_LISTENER = frozenset(
         "OffsetFetch",
         "TxnOffsetCommit",
         "EndTxn",
+        "AddPartitionsToTxn",
         "AddPartitionsToTxnRequest",
         "WriteTxnMarkersRequest",
     }
 )
 """Calls that a node takes only once its Kafka listener serves; the others come by gRPC."""
+VERIFICATION = "AddPartitionsToTxnRequest"
+OF_COORDINATORS = {VERIFICATION + ANSWER: 1.0, "WriteTxnMarkersRequest": 0.1, "WriteTxnMarkersRequest answer": 0.1}
+"""Messages between brokers of which one coordinates: acted on when they arrive, by what was true when they left. With each how often it
+is late among them: all ends of a coordinator wait for a marker. (A question waits for the answer to the one before.)"""
 
 
 @dataclass(slots=True)
@@ -63,6 +70,9 @@ class LinkFaults:
     slow_s: float = 0.0
     late_s: float = 0.0
     """By how much the second copy of a message is late, at most."""
+    coordinators_slow: float = 0.0
+    """Probability that a message of OF_COORDINATORS takes up to `coordinators_slow_s` more: whoever waits may have moved on."""
+    coordinators_slow_s: float = 0.0
 
 
 class Cut(ConnectionError):
@@ -82,6 +92,8 @@ class Network:
         """Follower and leader: its fetches are lost, and nothing else is."""
         self.held_fetches: dict[tuple[BrokerId, BrokerId], asyncio.Future[None]] = {}
         """Follower and leader: its fetches are on their way until that is done."""
+        self.held_verdicts: dict[asyncio.Future[None], None] = {}
+        """Answers of transaction coordinators to other brokers are on their way until these are done."""
         self.held_reports: dict[BrokerId, asyncio.Future[None]] = {}
         """Broker: likewise what it reports of faulty replicas."""
         self.streams: list[SimulatedHeartbeats] = []
@@ -152,6 +164,9 @@ class Network:
         delay_s = faults.delay_s * (0.5 + draw())
         if faults.slow and draw() < faults.slow and self.strikes("late", source, target):
             delay_s += draw() * faults.slow_s
+        share = OF_COORDINATORS.get(kind, 0.0) if faults.coordinators_slow else 0.0
+        if share and draw() < share * faults.coordinators_slow and self.strikes("late", source, target):
+            delay_s += draw() * faults.coordinators_slow_s
         if kind == "Fetch" and (source, target) in self.unheard:
             raise Cut(f"{kind} from {source} to {target} is lost")
         if not self.is_open(source, target) or (
@@ -171,14 +186,16 @@ class Network:
         handle: Callable[[NodeParts], Awaitable[Any]],
         *,
         held: Awaitable[None] | None = None,
+        is_copied: bool = True,
     ) -> Any:
-        """A call: there, the handler, and back. Raises Cut when either way or either end is lost."""
+        """A call: there, the handler, and back. Raises Cut when either way or either end is lost. is_copied: it may arrive twice."""
         if not source.is_up:
             # The tasks of a node run for a turn or two after its crash, and a timer due at that time may wake one of them.
             raise Cut(f"{source.id} is down")
         life = source.life
         if (
-            self.faults.duplicate
+            is_copied
+            and self.faults.duplicate
             and self._random.random() < self.faults.duplicate
             and self.strikes("doubled", source.id, target)
         ):
@@ -192,10 +209,24 @@ class Network:
         node = self.nodes[target]
         if not node.is_up or node.life != target_life:
             raise Cut(f"{target} went down before it answered")
-        await self.travel(kind + " answer", target, source.id)
+        if kind == VERIFICATION:
+            for held_verdict in tuple(self.held_verdicts):
+                await asyncio.shield(held_verdict)  # whoever waits here may be cancelled
+        await self.travel(kind + ANSWER, target, source.id)
         if not source.is_up or source.life != life:
             raise Cut(f"{source.id} went down before it was answered")
         return answer
+
+    @contextmanager
+    def holding_verdicts(self) -> Iterator[None]:
+        """What a transaction coordinator says to a broker meanwhile arrives afterwards."""
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.held_verdicts[held] = None
+        try:
+            yield
+        finally:
+            del self.held_verdicts[held]
+            held.set_result(None)
 
     def fetch_again(self, source: BrokerId, target: BrokerId, held: Awaitable[None]) -> None:
         """A copy of the last fetch arrives too, perhaps in another life of either."""

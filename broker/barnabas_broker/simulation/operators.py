@@ -24,7 +24,12 @@ from barnabas_quorum.controller.requests import (
     ConfigOperation,
     IncrementalAlterConfigs,
 )
-from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
+from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    ElectionType,
+    ElectLeaders,
+    PartitionReassignment,
+)
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
@@ -32,7 +37,7 @@ from barnabas_replication.deletion import HIGH_WATERMARK
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId, Offset, Uuid
 
 CALL_TIMEOUT_S = 2.5
 DELETION_TIMEOUT_MS = 1500
@@ -72,6 +77,8 @@ class Operators:
         """Let them begin."""
         if self._swarm.reassign_every_s:
             self._work.append(asyncio.ensure_future(self._reassign_now_and_then()))
+        if self._swarm.coordinators.move_every_s:
+            self._work.append(asyncio.ensure_future(self._move_coordinators_now_and_then()))
         if self._swarm.change_voters_every_s:
             self._work.append(asyncio.ensure_future(self._change_voters_now_and_then()))
         if self._swarm.delete_records_every_s:
@@ -95,7 +102,7 @@ class Operators:
         while True:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.reassign_every_s))
             controller = self._active()
-            if controller is None or cluster.faults.wiped is not None:
+            if controller is None or cluster.faults.wiped is not None or self.is_asking:
                 continue
             found = [
                 (topic.id, topic.name, number, registration)
@@ -110,18 +117,44 @@ class Operators:
                 continue
             if self._swarm.throttle_bytes and cluster.random.random() < 0.5:
                 await self._throttle(self._swarm.throttle_bytes)
-            self.is_asking = True
-            item = PartitionReassignment(topic=topic_name, partition_id=number, replicas=target)
-            self._remember((topic_id, number), target, is_certain=False)  # for it may be the last that is asked
-            reply = await self._ask(controller, AlterPartitionReassignments(partitions=(item,)))
-            error = None if reply is None else reply.partitions[0].error
-            cluster.note(f"reassign {topic_name}-{number} to {target}: {reply and error}", controller.id, number)
-            if reply is not None and error is None:
-                self._remember((topic_id, number), target, is_certain=True)
-            self.is_asking = reply is None
-            if self.is_asking:  # nobody knows, until whatever is committed of it is everywhere
-                await asyncio.sleep(CALL_TIMEOUT_S)
-                self.is_asking = False
+            await self._reassign(controller, topic_id, topic_name, number, target)
+
+    async def _reassign(
+        self, controller: NodeParts, topic_id: Uuid, topic_name: str, number: int, target: Assignment | None
+    ) -> None:
+        cluster = self._cluster
+        self.is_asking = True
+        item = PartitionReassignment(topic=topic_name, partition_id=number, replicas=target)
+        self._remember((topic_id, number), target, is_certain=False)  # for it may be the last that is asked
+        reply = await self._ask(controller, AlterPartitionReassignments(partitions=(item,)))
+        error = None if reply is None else reply.partitions[0].error
+        cluster.note(f"reassign {topic_name}-{number} to {target}: {reply and error}", controller.id, number)
+        if reply is not None and error is None:
+            self._remember((topic_id, number), target, is_certain=True)
+        self.is_asking = reply is None
+        if self.is_asking:  # nobody knows, until whatever is committed of it is everywhere
+            await asyncio.sleep(CALL_TIMEOUT_S)
+            self.is_asking = False
+
+    async def _move_coordinators_now_and_then(self) -> None:
+        """Another of the replicas that hold a coordinator's partition is preferred, and elected."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.coordinators.move_every_s))
+            controller = self._active()
+            if controller is None or cluster.faults.wiped is not None or self.is_asking:
+                continue
+            topics = controller.loader.image.topics
+            topic = topics.get(cluster.random.choice(sorted(INTERNAL_TOPICS)))
+            if topic is None or is_reassigning(topic.partitions[0]):
+                continue
+            first, *others = topic.partitions[0].replicas
+            if not cluster.strikes("coordinator moved", first):
+                continue
+            await self._reassign(controller, topic.id, topic.name, 0, (*others, first))
+            request = ElectLeaders(election_type=ElectionType.PREFERRED, partitions=((topic.name, 0),))
+            if await self._ask(controller, request) is not None:
+                cluster.figures.coordinators_moved += 1
 
     def _choose_target(self, registration: PartitionRegistration) -> Assignment | None:
         random = self._cluster.random

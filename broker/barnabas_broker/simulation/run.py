@@ -160,6 +160,14 @@ class Figures:
     """That were committed."""
     zombies_fenced: int = 0
     prepared_transactions: int = 0
+    empty_aborts: int = 0
+    """Right after a commit."""
+    classic_transactions: int = 0
+    """Of version 1, that were committed."""
+    offsets_given_up: int = 0
+    """By clients of version 1, which then aborted."""
+    coordinators_moved: int = 0
+    """By an operator."""
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0

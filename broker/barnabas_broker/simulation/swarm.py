@@ -39,6 +39,10 @@ TRANSACTING_SHARE = 0.2
 TRANSACTING_SALT = 9530
 """Leaves the seeds that tests name the runs that they were."""
 TRANSACTIONS_SALT = 8
+COORDINATING_SHARE = 0.4
+"""Of seeds with transactions, in how many their coordinators are late and moved, and clients act on it."""
+COORDINATING_SALT = 207332
+"""Leaves the seeds that tests name the runs that they were."""
 STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
@@ -54,6 +58,8 @@ class Slant(Enum):
 
     NONE = "none"
     TRANSACTIONS = "transactions"
+    COORDINATORS = "coordinators"
+    """Transactions whose coordinators are late and moved, by clients of both versions that give up and abort."""
     ROT = "rot"
     HAUNTED = "haunted"
     """Fetches arrive in the next life of a follower."""
@@ -124,6 +130,28 @@ class LogShape:
     def kept_bytes(self) -> int:
         """What every topic keeps at least of each partition; -1: everything."""
         return self.retention_bytes if self.topic_retention_bytes is None else self.topic_retention_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorTrouble:
+    """What befalls the coordinators of transactions, and what their clients do then."""
+
+    slow: float = 0.0
+    """Probability that a call between two brokers of which one coordinates, or its answer, is late,"""
+    slow_s: float = 0.0
+    """and by how much at most."""
+    move_every_s: float = 0.0
+    """Mean time between two leaders of coordinators' partitions that an operator moves; 0: none."""
+    empty_aborts: float = 0.0
+    """Of the commits, how many are followed at once by an abort of a transaction in which nothing was written."""
+    eager: float = 0.0
+    """Of the transactions, how many begin at once after the one before."""
+    classic: float = 0.0
+    """Of the transactions, how many are of a client that speaks version 1 and takes its transactional id anew for each."""
+    impatient: float = 0.0
+    """Of these, how many give up on their offsets soon, and abort."""
+    copiers: int = 2
+    """Clients with transactions: while the coordinator keeps one waiting, others go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +229,7 @@ class Swarm:
     """Probability that a cleaner is killed at a step of its work."""
     is_transacting: bool
     """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
+    coordinators: CoordinatorTrouble = CoordinatorTrouble()
 
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:
@@ -230,7 +259,9 @@ class Swarm:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
         drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
-        return drawn.with_transactions(random) if slant is Slant.TRANSACTIONS else drawn
+        if slant in (Slant.TRANSACTIONS, Slant.COORDINATORS):
+            drawn = drawn.with_transactions(random)
+        return drawn._coordinating(random, is_sure=slant is Slant.COORDINATORS)
 
     @classmethod
     def _draw(cls, random: Random, slant: Slant) -> Swarm:
@@ -368,6 +399,40 @@ class Swarm:
             producers=1,
             churn_s=0.0,
             delete_records_every_s=0.0,
+        )
+
+    def _coordinating(self, random: Random, *, is_sure: bool) -> Swarm:
+        """With trouble for the coordinators of transactions, drawn likewise."""
+        apart = _apart(random, COORDINATING_SALT)
+        if not self.is_transacting or (apart.random() >= COORDINATING_SHARE and not is_sure):
+            return self
+        trouble = CoordinatorTrouble(
+            slow=apart.choice([0.0, 0.05, 0.2]),
+            slow_s=apart.choice([0.3, 1.0, 2.5]),
+            move_every_s=apart.choice([0.0, 1.0, 3.0]),
+            empty_aborts=apart.choice([0.0, 0.5]),
+            eager=0.7,
+            classic=apart.choice([0.3, 0.7]),
+            impatient=apart.choice([0.3, 0.7]),
+            copiers=apart.choice([2, 3]),
+        )
+        links = replace(self.links, coordinators_slow=trouble.slow, coordinators_slow_s=trouble.slow_s)
+        if not is_sure:
+            return replace(self, coordinators=trouble, links=links)
+        # The steps are for late coordinators, not for those that are down, nor for clients without transactions.
+        return replace(
+            self,
+            coordinators=trouble,
+            links=replace(links, loss=min(links.loss, 0.01), slow=0.0),
+            disks=replace(self.disks, slow=0.0),
+            crash_every_s=6.0,
+            moments=NEVER,
+            partition_every_s=0.0,
+            lag_every_s=0.0,
+            break_every_s=0.0,
+            stop_every_s=0.0,
+            starve_every_s=0.0,
+            think_s=1.0,
         )
 
 

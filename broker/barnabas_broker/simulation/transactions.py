@@ -1,8 +1,9 @@
 """Transactions in the simulated cluster: copiers, their zombies, readers of committed data, and what must be true of all in the end.
 
 May touch:  the network, the coordinators and replica managers of nodes through it.   Must not touch: the laws of others.
-Invariants: a value is written once; a reader never sees one whose commit nobody has asked for; in the end no transaction is open and
-            the model of transaction_model.py explains what was read.
+Invariants: a value is written once; a reader never sees one whose commit nobody has asked for; who holds its transactional id and is
+            within its time-out is refused nothing for good; what its coordinator holds for over is open nowhere; in the end no
+            transaction is open and the model of transaction_model.py explains what was read.
 Read next:  transaction_model.py, which judges; broker/barnabas_broker/coordinator/transaction/.
 
 A copier reads the numbers from where its group stands, writes one value for each, and commits values and offsets together. Nobody
@@ -10,23 +11,26 @@ writes the numbers: the offset is the number. So a lost or doubled commit of off
 Now and then a copier is taken for dead: another takes its transactional id while it goes on, as a zombie. Some transactions are prepared
 first, as those of Spark's sink, and wait for their decision longer than their time-out.
 
-Clients speak transaction.version 2 alone: under version 1 a late copy of a request may end the next transaction (see the model), and
-this network makes such copies.
+Clients speak transaction.version 2: under version 1 a late copy of a request may end the next transaction (see the model), and this
+network makes such copies. Some speak version 1 all the same, where the coordinators are troubled (swarm.py): they send no copies, and take
+their transactional id anew for each transaction. Now and then such a one gives up on its offsets and aborts, as clients do whose
+request takes too long; what it has asked for is still under way then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC
-from barnabas_broker.coordinator.transaction.state import EPOCH_PER_TRANSACTION, Producer
+from barnabas_broker.coordinator.transaction.state import AT_REST, CLASSIC, EPOCH_PER_TRANSACTION, Producer
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.simulation.network import Cut, Network
 from barnabas_broker.simulation.node_parts import NodeParts
@@ -43,6 +47,7 @@ from barnabas_broker.simulation.workload import (
     Client,
     read_out,
 )
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
@@ -57,7 +62,6 @@ TAKEN_SHARE = 0.5
 OUTPUT_TOPIC = "copied"
 OUTPUTS = 2
 """Partitions that copiers write to."""
-COPIERS = 2
 INPUT_TOPIC = "numbers"
 GROUP = "copiers"
 TRIES_MAX = 60
@@ -69,9 +73,16 @@ ZOMBIE_SHARE = 0.1
 """Of the transactions, after how many another takes the transactional id while the former owner goes on."""
 NOT_TAKEN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """After these nothing was decided. Any other answer but the right one may be that of a decision which was committed later."""
+PATIENCE_S = 0.05
+"""Most time that an impatient client waits for its offsets to be committed."""
+HELD_SHARE = 0.5
+"""Of those who give up, during how many no word of a coordinator arrives, until up to"""
+LATE_S = 0.2
+"""after the abort was answered."""
 TIMEOUT_MS = 2_000
 """Of a transaction; within SETTLE_S none may be open any more."""
 CONFIG = TransactionCoordinatorConfig(state_log_num_partitions=1, abort_timed_out_interval_ms=300)
+TV1 = WriteVersion(adds_partitions=False, knows_abortable=False)
 TV2 = WriteVersion(adds_partitions=True, knows_abortable=True)
 
 
@@ -89,12 +100,20 @@ class SimulatedBrokers:
         if broker_id == self._node.id:
             return await self.serve(request)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with asyncio.timeout(CALL_TIMEOUT_S + self._network.faults.coordinators_slow_s):
                 return await self._network.exchange(
                     type(request).__name__, self._node, broker_id, lambda node: node.serve_own_call(request)
                 )
         except Cut as error:
             raise ConnectionError(str(error)) from None
+
+
+class Claim(NamedTuple):
+    """A transactional id, as who has taken it sees it."""
+
+    producer: Producer
+    number: int
+    """Which initialization of the transactional id this was; -1 where another was under way, and may have come later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +130,9 @@ class Attempt:
     outcome: Outcome = Outcome.ABORTED
     """Unknown from when its commit is asked for until that is acknowledged."""
     ended_at: float = float("inf")
+    claim: int = -1
+    """The number of the claim that it is made under."""
+    began_at: float = 0.0
 
 
 class Refused(Exception):
@@ -148,14 +170,23 @@ class _Caller(ChurningClient):
         self._epochs[key] = partition.leader_epoch
         return partition.leader
 
-    async def _asked(self, kind: str, key: TopicPartition, handle: Any, *, is_newest: bool = False) -> Any:
+    async def _asked(
+        self,
+        kind: str,
+        key: TopicPartition,
+        handle: Any,
+        *,
+        is_newest: bool = False,
+        is_copied: bool = True,
+        patience_s: float = CALL_TIMEOUT_S,
+    ) -> Any:
         """One attempt: the answer, or the error, or None where nobody has answered."""
         leader = self._leader_of(key, is_newest=is_newest)
         if leader is None:
             return None
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await self._cluster.network.exchange(kind, self, leader, handle)  # type: ignore[arg-type]
+            async with asyncio.timeout(patience_s):
+                return await self._cluster.network.exchange(kind, self, leader, handle, is_copied=is_copied)  # type: ignore[arg-type]
         except (Cut, TimeoutError):
             return None
         except KafkaError as error:
@@ -163,17 +194,31 @@ class _Caller(ChurningClient):
                 raise LawBroken("a broker knows what is wrong", repr(error)) from error
             return error
 
-    async def _insist(self, kind: str, key: TopicPartition, handle: Any, *, is_newest: bool = False) -> Any:
-        """Ask until it is answered. Raises Refused."""
+    async def _insist(
+        self,
+        kind: str,
+        key: TopicPartition,
+        handle: Any,
+        *,
+        is_newest: bool = False,
+        is_copied: bool = True,
+        attempt: Attempt | None = None,
+    ) -> Any:
+        """Ask until it is answered. attempt: what it is part of, if it may not be refused for good. Raises Refused."""
         random = self._cluster.random
         for _ in range(TRIES_MAX):
-            answer = await self._asked(kind, key, handle, is_newest=is_newest)
+            answer = await self._asked(kind, key, handle, is_newest=is_newest, is_copied=is_copied)
             if answer is not None and not isinstance(answer, KafkaError):
                 return answer
             if isinstance(answer, KafkaError) and not answer.is_retriable:
+                if attempt is not None:
+                    self._judge_refusal(attempt, f"{kind}: {answer!r}")
                 raise Refused(repr(answer))
             await asyncio.sleep(RETRY_S * (0.5 + random.random()) * 2)
         raise Refused(f"{kind}: nobody answers")
+
+    def _judge_refusal(self, attempt: Attempt, what: str) -> None:
+        """Part of a transaction was refused for good. Raises LawBroken where that may not be."""
 
 
 class Copier(_Caller):
@@ -187,6 +232,9 @@ class Copier(_Caller):
         self.taken_at: dict[tuple[str, int], float] = {}
         self._number = number
         self._owner = 0
+        self._claims = 0
+        """How often the initialization of its transactional id has begun, by whomever and however late."""
+        self._claims_under_way = 0
         self._think_s = cluster.swarm.think_s / 10
 
     async def _run(self) -> None:
@@ -222,25 +270,51 @@ class Copier(_Caller):
     async def _own(self, owner: int) -> None:
         """Take the transactional id and copy until that is over. Raises Refused."""
         random, now_s = self._cluster.random, self._cluster.loop.time
-        producer: Producer = await self._insist(
-            "InitProducerId",
-            TopicPartition(TRANSACTION_TOPIC, 0),
-            lambda node: node.transactions.initialize(self.name, timeout_ms=TIMEOUT_MS, expected=None),
-        )
+        trouble = self._cluster.swarm.coordinators
+        claim: Claim = await self._insist("InitProducerId", TopicPartition(TRANSACTION_TOPIC, 0), self._initialize)
         self.taken_at[self.name, owner] = now_s()
         position = await self._position()
+        if trouble.classic and random.random() < trouble.classic:
+            await self._copy_as_version_1(owner, claim, position)
+            return
         while not self._is_stopping:
-            producer, position = await self._copy(owner, producer, position)
-            await asyncio.sleep(random.random() * self._think_s)
+            before = position
+            producer, position = await self._copy(owner, claim, position)
+            if trouble.empty_aborts and position != before and random.random() < trouble.empty_aborts:
+                producer = await self._abort_nothing(owner, claim._replace(producer=producer), position)
+            claim = claim._replace(producer=producer)
+            if not trouble.eager or random.random() >= trouble.eager:
+                await asyncio.sleep(random.random() * self._think_s)
+            if trouble.classic and random.random() < trouble.classic:
+                return  # so that one of version 1 may follow
             if random.random() < ZOMBIE_SHARE:
                 self._busy += 1
-                self._cluster.network.spawn(self._go_on_as_zombie(owner, producer, position))
+                self._cluster.network.spawn(self._go_on_as_zombie(owner, claim, position))
                 await asyncio.sleep(random.random() * self._think_s)
                 return
 
-    async def _go_on_as_zombie(self, owner: int, producer: Producer, position: int) -> None:
+    async def _initialize(self, node: NodeParts) -> Claim:
+        self._claims += 1
+        number = self._claims if not self._claims_under_way else -1
+        self._claims_under_way += 1
         try:
-            await self._copy(owner, producer, position)
+            return Claim(await node.transactions.initialize(self.name, timeout_ms=TIMEOUT_MS, expected=None), number)
+        finally:
+            self._claims_under_way -= 1
+
+    def _attempt(self, owner: int, claim: Claim, first: int) -> Attempt:
+        return Attempt(owner, first, end=first, claim=claim.number, began_at=self._cluster.loop.time())
+
+    def _judge_refusal(self, attempt: Attempt, what: str) -> None:
+        """The transactional id is its own, and the transaction younger than its time-out: nobody but itself may have ended it."""
+        is_own = attempt.claim == self._claims
+        is_young = self._cluster.loop.time() - attempt.began_at < TIMEOUT_MS / 1000
+        if is_own and is_young and not self._cluster.has_rot:
+            raise LawBroken("who did nothing wrong is not refused for good", f"{self.name}, {attempt}: {what}")
+
+    async def _go_on_as_zombie(self, owner: int, claim: Claim, position: int) -> None:
+        try:
+            await self._copy(owner, claim, position)
         except Refused:
             self._cluster.figures.zombies_fenced += 1
         finally:
@@ -258,10 +332,10 @@ class Copier(_Caller):
         (position,) = await self._insist("OffsetFetch", TopicPartition(OFFSETS_TOPIC, 0), fetch, is_newest=True)
         return int(position)
 
-    async def _copy(self, owner: int, producer: Producer, first: int) -> tuple[Producer, int]:
+    async def _copy(self, owner: int, claim: Claim, first: int) -> tuple[Producer, int]:
         """One transaction; how the producer goes on, and with which number. Raises Refused."""
         random, loop = self._cluster.random, self._cluster.loop
-        attempt = Attempt(owner, first, end=first)
+        producer, attempt = claim.producer, self._attempt(owner, claim, first)
         self.attempts.append(attempt)
         sequences = dict.fromkeys(range(OUTPUTS), 0)
         for _ in range(random.randint(1, 3)):
@@ -270,9 +344,10 @@ class Copier(_Caller):
             partition = random.randrange(OUTPUTS)
             value = self._workload.new_value(attempt)
             attempt.writes.append((partition, value))
-            await self._write_value(producer, partition, number, value, sequence=sequences[partition])
+            await self._write_value(producer, partition, number, value, sequence=sequences[partition], attempt=attempt)
             sequences[partition] += 1
-        await self._commit_offsets(producer, attempt.end)
+        handle = self._offsets_committer(producer, attempt.end, is_add=True)
+        await self._insist("TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), handle, attempt=attempt)
         is_commit = random.random() < COMMIT_SHARE
         if self._cluster.prepares and random.random() < PREPARE_SHARE:
             return await self._end_in_two_phases(producer, attempt, first, is_commit=is_commit)
@@ -285,11 +360,84 @@ class Copier(_Caller):
             lambda node: node.transactions.end(
                 self.name, producer, is_commit=is_commit, client_version=EPOCH_PER_TRANSACTION
             ),
+            attempt=attempt,
         )
         if is_commit:
             attempt.outcome = Outcome.COMMITTED
             self._cluster.figures.transactions += 1
         return goes_on, attempt.end if is_commit else first
+
+    async def _abort_nothing(self, owner: int, claim: Claim, position: int) -> Producer:
+        """Right after a commit, whose markers are perhaps not written: how the producer goes on. Raises Refused."""
+        goes_on: Producer = await self._insist(
+            "EndTxn",
+            TopicPartition(TRANSACTION_TOPIC, 0),
+            lambda node: node.transactions.end(
+                self.name, claim.producer, is_commit=False, client_version=EPOCH_PER_TRANSACTION
+            ),
+            attempt=self._attempt(owner, claim, position),
+        )
+        self._cluster.figures.empty_aborts += 1
+        return goes_on
+
+    async def _copy_as_version_1(self, owner: int, claim: Claim, first: int) -> None:
+        """One transaction of a client that adds its partitions itself, and perhaps gives up on its offsets. Raises Refused."""
+        random, figures = self._cluster.random, self._cluster.figures
+        producer, attempt = claim.producer, self._attempt(owner, claim, first)
+        self.attempts.append(attempt)
+        coordinator, offsets = TopicPartition(TRANSACTION_TOPIC, 0), TopicPartition(OFFSETS_TOPIC, 0)
+
+        async def add(partition: TopicPartition) -> None:
+            async def handle(node: NodeParts) -> bool:
+                await node.transactions.add_partitions(self.name, producer, {partition}, client_version=CLASSIC)
+                return True
+
+            await self._insist("AddPartitionsToTxn", coordinator, handle, is_copied=False, attempt=attempt)
+
+        partition, number = random.randrange(OUTPUTS), attempt.end
+        attempt.end += 1
+        value = self._workload.new_value(attempt)
+        attempt.writes.append((partition, value))
+        await add(TopicPartition(OUTPUT_TOPIC, partition))
+        await self._write_value(producer, partition, number, value, sequence=0, attempt=attempt, version=TV1)
+        await add(offsets)
+        commit = self._offsets_committer(producer, attempt.end, is_add=False)
+        if random.random() < self._cluster.swarm.coordinators.impatient:
+            await self._give_up(attempt, producer, commit)
+            return
+        await self._insist("TxnOffsetCommit", offsets, commit, is_copied=False, attempt=attempt)
+        is_commit = random.random() < COMMIT_SHARE
+        attempt.ended_at = self._cluster.loop.time()
+        if is_commit:
+            attempt.outcome = Outcome.UNKNOWN
+        await self._end_as_version_1(attempt, producer, is_commit=is_commit)
+        if is_commit:
+            attempt.outcome = Outcome.COMMITTED
+            figures.transactions += 1
+            figures.classic_transactions += 1
+
+    async def _give_up(self, attempt: Attempt, producer: Producer, commit: Any) -> None:
+        """On its offsets, whose coordinator has said yes perhaps, and abort. Now and then that word arrives when all is over."""
+        random, network = self._cluster.random, self._cluster.network
+        patience_s, late_s = random.random() * PATIENCE_S, random.random() * LATE_S
+        is_held = random.random() < HELD_SHARE and self._cluster.strikes("verdicts held", self._number)
+        with network.holding_verdicts() if is_held else nullcontext():
+            await self._asked(
+                "TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), commit, is_copied=False, patience_s=patience_s
+            )
+            attempt.ended_at = self._cluster.loop.time()
+            await self._end_as_version_1(attempt, producer, is_commit=False)
+            await asyncio.sleep(late_s)
+        self._cluster.figures.offsets_given_up += 1
+
+    async def _end_as_version_1(self, attempt: Attempt, producer: Producer, *, is_commit: bool) -> None:
+        await self._insist(
+            "EndTxn",
+            TopicPartition(TRANSACTION_TOPIC, 0),
+            lambda node: node.transactions.end(self.name, producer, is_commit=is_commit, client_version=CLASSIC),
+            is_copied=False,
+            attempt=attempt,
+        )
 
     async def _end_in_two_phases(
         self, producer: Producer, attempt: Attempt, first: int, *, is_commit: bool
@@ -312,12 +460,8 @@ class Copier(_Caller):
             self._cluster.random.random() ** 3 * 2 * TIMEOUT_MS / 1000
         )  # one in five beyond its time-out
         if self._cluster.random.random() < TAKEN_SHARE:
-            taken = await self._asked(
-                "InitProducerId",
-                key,
-                lambda node: node.transactions.initialize(self.name, timeout_ms=TIMEOUT_MS, expected=None),
-            )
-            if isinstance(taken, Producer):
+            taken = await self._asked("InitProducerId", key, self._initialize)
+            if isinstance(taken, Claim):
                 raise LawBroken(
                     "what is prepared keeps its transactional id", f"{self.name} {producer}: {taken} took it"
                 )
@@ -360,7 +504,17 @@ class Copier(_Caller):
                 may_be_decided = True
             await asyncio.sleep(RETRY_S * (0.5 + self._cluster.random.random()) * 2)
 
-    async def _write_value(self, producer: Producer, partition: int, number: int, value: int, *, sequence: int) -> None:
+    async def _write_value(
+        self,
+        producer: Producer,
+        partition: int,
+        number: int,
+        value: int,
+        *,
+        sequence: int,
+        attempt: Attempt,
+        version: WriteVersion = TV2,
+    ) -> None:
         """One value, until it is acknowledged. Raises Refused."""
         batch = build_batch(
             [Record(0, self._cluster.wall_ms(), b"%s %d" % (self.name.encode(), number), b"%d" % value)],
@@ -380,7 +534,7 @@ class Copier(_Caller):
             node.transactional.append_records(
                 self.name,
                 [AppendEntry(OUTPUT_TOPIC, partition, memoryview(batch))],
-                version=TV2,
+                version=version,
                 required_acks=ACKS_ALL,
                 timeout_ms=PRODUCE_TIMEOUT_MS,
                 respond=respond,
@@ -390,22 +544,25 @@ class Copier(_Caller):
                 raise outcome.error
             return outcome
 
-        await self._insist("Produce", TopicPartition(OUTPUT_TOPIC, partition), handle)
+        key = TopicPartition(OUTPUT_TOPIC, partition)
+        await self._insist("Produce", key, handle, is_copied=version is TV2, attempt=attempt)
 
-    async def _commit_offsets(self, producer: Producer, offset: int) -> None:
-        """TxnOffsetCommit. Raises Refused."""
+    def _offsets_committer(
+        self, producer: Producer, offset: int, *, is_add: bool
+    ) -> Callable[[NodeParts], Awaitable[bool]]:
+        """Commits on the broker that it is called for."""
         commit = OffsetCommit(
             member=MemberRef(group_id=GROUP, member_id=""),
             offsets=(OffsetToCommit(self.input.topic, self.input.partition, Offset(offset), NO_EPOCH, ""),),
         )
 
         async def handle(node: NodeParts) -> bool:
-            (code,) = await node.transactional.commit_offsets(self.name, commit, Writer(*producer), is_add=True)
+            (code,) = await node.transactional.commit_offsets(self.name, commit, Writer(*producer), is_add=is_add)
             if code is not ErrorCode.NONE:
                 raise KafkaError.of(code, "the offset is not committed")
             return True
 
-        await self._insist("TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), handle)
+        return handle
 
 
 class CommittedReader(_Caller):
@@ -420,6 +577,7 @@ class CommittedReader(_Caller):
         at = 0
         while not self._is_stopping:
             await asyncio.sleep(READ_PAUSE_S)
+            self._workload.look()
             answer = await self._asked("Read", key, lambda node, o=at: self._fetch_committed(node, o))
             if answer is None or isinstance(answer, KafkaError) or answer.error is not None:
                 continue
@@ -467,7 +625,7 @@ class TransactionWorkload:
     def __init__(self, cluster: Run) -> None:
         self.attempts: dict[int, Attempt] = {}
         """By value."""
-        self.copiers = [Copier(cluster, self, number) for number in range(COPIERS)]
+        self.copiers = [Copier(cluster, self, number) for number in range(cluster.swarm.coordinators.copiers)]
         self.readers = [CommittedReader(cluster, self, partition) for partition in range(OUTPUTS)]
         self._cluster = cluster
 
@@ -481,6 +639,32 @@ class TransactionWorkload:
         value = 1 + len(self.attempts)
         self.attempts[value] = attempt
         return value
+
+    def look(self) -> None:
+        """Whether what its coordinator holds for over is open nowhere: nobody would ever end it. Raises LawBroken."""
+        coordinator = self._leader(TopicPartition(TRANSACTION_TOPIC, 0))
+        if coordinator is None or self._cluster.has_rot:
+            return
+        over = {state.producer_id for state in coordinator.transactions.states() if state.status in AT_REST}
+        for key in (TopicPartition(OFFSETS_TOPIC, 0), *(TopicPartition(OUTPUT_TOPIC, each) for each in range(OUTPUTS))):
+            leader = self._leader(key)
+            if leader is not None and (left := over.intersection(_producers_in(leader, key).open_transactions)):
+                raise LawBroken(
+                    "what is over is open in no partition", f"producers {sorted(left)} in {key} of node {leader.id}"
+                )
+
+    def _leader(self, key: TopicPartition) -> NodeParts | None:
+        """Who leads a partition by the newest image, once it knows of it."""
+        nodes = self._cluster.nodes
+        registration = max((node.loader.image for node in nodes), key=lambda each: each.offset).topics.partition(key)
+        if registration is None:
+            return None
+        for node in nodes:
+            if node.id == registration.leader and node.is_up:
+                led = node.replicas.partition(key)
+                if led is not None and led.is_leader and led.leader_epoch == registration.leader_epoch:
+                    return node
+        return None
 
     def not_begun(self) -> str | None:
         """Which copier has no transaction yet: before the topics of the coordinators are made there is nothing to break."""
@@ -546,6 +730,12 @@ class TransactionWorkload:
                 found = node.groups.fetch_offsets(GROUP, inputs)
                 return {str(each): max(0, at.offset) for each, at in zip(inputs, found, strict=True)}
         return {}
+
+
+def _producers_in(node: NodeParts, key: TopicPartition) -> ProducerState:
+    led = node.replicas.partition(key)
+    assert led is not None, "it leads it"
+    return led.log.producers
 
 
 def view(log: UnifiedLog) -> dict[int, int]:

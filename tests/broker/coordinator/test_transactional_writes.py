@@ -376,6 +376,17 @@ def test_no_batch_gets_in_while_markers_come_and_its_producer_may_try_again(
     run(main)
 
 
+def test_a_partition_that_is_never_confirmed_is_asked_about_now_and_then() -> None:
+    """A coordinator of this broker itself answers at once."""
+
+    async def main(bench: Bench) -> None:
+        bench.replicas.producers[KEY].is_void = True
+        assert await bench.produce(entry()) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+        assert len(bench.brokers.requests) < 60
+
+    run(main, TransactionCoordinatorConfig(add_partitions_retry_backoff_max_ms=1_000))
+
+
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_a_marker_during_a_question_that_takes_longer_than_the_patience_is_followed_by_one_more(
     version: WriteVersion,
