@@ -234,7 +234,8 @@ class UnifiedLog(LogWriter):
         elif self.identity is Identity.BLANK:
             for name, content in witness_files(topic_id, self.topic_partition):
                 file = self.disk.open(f"{self.directory}/{name}", create=True)
-                file.truncate(0)
+                if file.size_bytes:
+                    file.truncate(0)
                 file.append([content])
                 self.durability.add_file(file)
             self.durability.note_names()

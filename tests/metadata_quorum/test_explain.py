@@ -37,7 +37,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Offset, Uuid
 
 TOPIC_ID = Uuid((77).to_bytes(16, "big"))
-CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
+CORRUPT, NO_ROOM, EMPTIED = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM, ReplicaFault.LOST
 B1, B2, B3, B4 = (BrokerId(number) for number in (1, 2, 3, 4))
 FENCED_MS = 100_000
 
@@ -380,6 +380,20 @@ def test_a_partition_and_the_reason_of_its_last_change(name: str) -> None:
             {"isr": (BrokerId(1),), "faults": (FaultyReplica(BrokerId(1), CORRUPT),)},
             "corrupt",
             ["but for the damaged records"],
+        ),
+        (
+            {
+                "leader": BrokerId(2),
+                "isr": (BrokerId(2), BrokerId(3)),
+                "faults": (FaultyReplica(BrokerId(1), EMPTIED),),
+            },
+            "under-replicated",
+            ["broker 1 has lost records", "refilled from the leader", "log strays LOG_DIR"],
+        ),
+        (
+            {"leader": NO_BROKER, "isr": (), "faults": (FaultyReplica(BrokerId(1), EMPTIED),)},
+            "leaderless",
+            ["broker 1 has lost records", "no leader can refill it", "topic elect t:0 --unclean"],
         ),
     ],
 )

@@ -306,6 +306,16 @@ def _step_reason(step: PartitionStep, before: PartitionRegistration, after: Part
     """(why, whether that is inferred)."""
     if isinstance(step.entry.record, QuorumRecoveryRecord):
         return f"the quorum was recovered, as incarnation {step.entry.record.incarnation}", False
+    fresh = [
+        f"broker {replica} {_FAULTY[fault]}" for replica, fault in after.faults if (replica, fault) not in before.faults
+    ]
+    lost = [
+        replica
+        for replica, fault in after.faults
+        if fault is ReplicaFault.LOST and (replica, fault) not in before.faults
+    ]
+    if lost:  # a registration may bring it, and this is why
+        return "; ".join(fresh), False
     brokers = [reason for entry in step.beside if (reason := _beside(entry)) is not None]
     if (
         after.leader_recovery_state is LeaderRecoveryState.RECOVERING
@@ -322,11 +332,6 @@ def _step_reason(step: PartitionStep, before: PartitionRegistration, after: Part
     if brokers:
         return brokers[0], False
     if before.faults != after.faults:
-        fresh = [
-            f"broker {replica} {_FAULTY[fault]}"
-            for replica, fault in after.faults
-            if (replica, fault) not in before.faults
-        ]
         whole = [replica for replica, _ in before.faults if after.fault_of(replica) is None]
         return "; ".join([*fresh, *(f"broker {replica} reported its replica whole" for replica in whole)]), False
     was_moving = before.adding_replicas or before.removing_replicas
