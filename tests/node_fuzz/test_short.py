@@ -26,14 +26,10 @@ class Known(NamedTuple):
 
 KNOWN = (
     Known(r"^meta\.properties$|^meta\.properties .*UnicodeDecodeError", "C16: what is no UTF-8 ends in a traceback"),
-    Known(r"^data/recovery-point|^recovery points ", "C17: a wrong, well-formed number is believed"),
-    Known(r"^data/log-start|^log starts ", "C17: a wrong, well-formed number is believed, a lost one asked of nobody"),
-    Known(r"^all checkpoints ", "B10: gaps of a compacted log pass for a torn tail; C17, as of each"),
-    Known(r"/leader-epoch-checkpoint|^leader epochs ", "C17: a wrong, well-formed epoch is believed"),
+    Known(r"^all checkpoints ", "B10: gaps of a compacted log pass for a torn tail"),
     Known(r"^data/.*\.index |^index ", "C16: positions outside the file are believed"),
     Known(r"^strange name a file notes-1", "C16: a file that has a partition's name is opened as one"),
     Known(r"^data/.*\.txnindex |^aborted index ", "B11: a damaged list of aborted transactions is believed"),
-    Known(r"^partition\.metadata [^:]*: ", "B6: a log whose id is unreadable is taken for a deleted topic's"),
     Known(
         r"^strange name a directory x\.index in a log",
         "of no point: a directory with an index's name is taken for a dead disk",
