@@ -165,10 +165,9 @@ class BatchWork:
         queues = self._queues
         is_drawn = scrutiny is not None and scrutiny.is_due
         tasks = [self._task_of(entry, is_drawn) for entry in entries]
-        if is_drawn:
-            assert scrutiny is not None
-            scrutiny.draw(self._random, has_looked=any(task is not None and task.is_opened for task in tasks))
         if not any(tasks) and not any((topic, number) in queues for topic, number, _ in entries):
+            if is_drawn:
+                scrutiny.draw(self._random, has_looked=False)  # type: ignore[union-attr]
             return False
         size_bytes = sum(len(batches) for _, _, batches in entries)
         loop = asyncio.get_running_loop()
@@ -176,6 +175,8 @@ class BatchWork:
             busy = RequestTimedOut("the broker opens and recompresses as many batches as it can; send it again")
             loop.call_soon(respond, [AppendOutcome(topic, number, busy) for topic, number, _ in entries])
             return True
+        if is_drawn:  # and taken: one that has to come again is looked at then
+            scrutiny.draw(self._random, has_looked=any(task is not None and task.is_opened for task in tasks))  # type: ignore[union-attr]
         self._waiting_bytes += size_bytes
         request = _Request(
             entries=[AppendEntry(topic, number, bytes(batches)) for topic, number, batches in entries],

@@ -479,3 +479,27 @@ async def test_a_batch_that_is_opened_is_recompressed_too() -> None:
     assert [read_header(entry.batches).compression for entry in bench.appended] == [1, 1]
     assert bench.stats.recompressed_batches == 1
     assert bench.stats.inspected_batches == 3
+
+
+async def test_a_request_that_has_to_come_again_is_looked_at_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, real = Event(), BatchInspector.inspected
+
+    def slow(self: BatchInspector, data: bytes, *rest: Any, **named: Any) -> bytes:
+        assert release.wait(10)
+        return real(self, data, *rest, **named)
+
+    monkeypatch.setattr(BatchInspector, "inspected", slow)
+    monkeypatch.setattr(module, "WAITING_BYTES_MAX", 2 * len(POISONED))
+    bench = Bench(p=PLAIN)
+    scrutiny = Scrutiny()
+    for number in range(2):
+        bench.send(("p", number, raw_batch(TWO, 2)), scrutiny=Scrutiny())
+    for _ in range(FIRST_REQUESTS + 1):
+        assert bench.send(("p", 2, POISONED), scrutiny=scrutiny)
+    await bench.answered(FIRST_REQUESTS + 1)
+    assert bench.codes() == [[ErrorCode.REQUEST_TIMED_OUT]] * (FIRST_REQUESTS + 1)
+    release.set()
+    await bench.answered(FIRST_REQUESTS + 3)
+    assert bench.send(("p", 2, POISONED), scrutiny=scrutiny)
+    await bench.answered(FIRST_REQUESTS + 4)
+    assert bench.codes()[-1] == [ErrorCode.INVALID_RECORD]
