@@ -53,6 +53,10 @@ def is_unsound_maximum(base_timestamp_ms: int, max_timestamp_ms: int) -> bool:
     return base_timestamp_ms < 0 or max_timestamp_ms < base_timestamp_ms
 
 
+class Unfinished(Exception):
+    """The walk would hold the interpreter for longer than it may: the batch is for the process."""
+
+
 class BatchInspector:
     """Opens batches for one broker. Its methods block; call them from a pool's thread."""
 
@@ -77,8 +81,8 @@ class BatchInspector:
 
         Args:
             now_ms: the broker's clock.
-            steps_max: records and headers that may be walked over here; for more the process does it. Without effect in machine code.
-        Raises InvalidBatch naming the record, InvalidTimestamp.
+            steps_max: records and headers that may be walked over here; 0: the process does it. Without effect in machine code.
+        Raises InvalidBatch naming the record, InvalidTimestamp; Unfinished where there are more of them.
         """
         if len(batch) < HEADER_BYTES:
             return batch
@@ -114,10 +118,11 @@ class BatchInspector:
         self.process.close()
 
     def _walk_over(self, batch: bytes, header: BatchHeader, steps_max: int) -> Walk:
-        if self.is_compiled or header.record_count <= steps_max:
+        if self.is_compiled or steps_max:
             found = self._walk_here(batch, header, steps_max)
-            if found.fault != Fault.UNFINISHED:
-                return found
+            if found.fault == Fault.UNFINISHED:
+                raise Unfinished
+            return found
         try:
             return self.process.walk(batch)
         except NoWorker:

@@ -14,7 +14,8 @@ Not obvious:
 - A request waits as a whole, so a later request for any of its partitions has to wait behind it, whether it needs work or not.
 - A batch that is refused but repeats one that is in the log gets that one's answer: the producer sent it when nobody looked.
 - The records that threads walk over in plain Python hold the interpreter, and with it the loop. RECORDS_PER_TURN is what threads
-  get between two turns of the loop, which alone gives and takes back; what is more goes to a process.
+  get between two turns of the loop, which alone gives and takes back; what is more goes to a process. A thread of its own waits for
+  that, so that two hostile batches, each of millions of records, hold up the first batches of no other connection.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from barnabas_log.batch_inspection import BatchInspector, is_unsound_maximum
+from barnabas_log.batch_inspection import BatchInspector, Unfinished, is_unsound_maximum
 from barnabas_log.config import BatchCompression, LogConfig, TimestampType, ValidateBatches
 from barnabas_log.errors import InvalidBatch
 from barnabas_replication.errors import NotLeaderOrFollower, RequestTimedOut
@@ -135,6 +136,8 @@ class BatchWork:
         self._queues: dict[tuple[str, int], deque[_Request]] = {}
         self._submit = submit
         self._threads: ThreadPoolExecutor | None = None
+        self._process_thread: ThreadPoolExecutor | None = None
+        """Waits for the inspector's process."""
         self._is_closed = False
 
     def note(self, topic: str, config: LogConfig) -> None:
@@ -207,8 +210,9 @@ class BatchWork:
         error = NotLeaderOrFollower("the broker is shutting down")
         for request in requests:
             request.respond([AppendOutcome(topic, number, error) for topic, number, _ in request.entries])
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._process_thread):
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
         self._inspector.close()
 
     def _task_of(self, entry: AppendEntry, is_drawn: bool) -> _Task | None:
@@ -228,16 +232,18 @@ class BatchWork:
                 codec = Codec(wanted, config.compression_level(config.compression_type))
         return _Task(config, is_opened, codec) if is_opened or codec is not None else None
 
-    def _start(self, loop: asyncio.AbstractEventLoop, request: _Request, index: int, task: _Task) -> None:
-        """Give a batch to a thread, with the records that it may walk over."""
+    def _start(
+        self, loop: asyncio.AbstractEventLoop, request: _Request, index: int, task: _Task, *, is_too_much: bool = False
+    ) -> None:
+        """Give a batch to a thread, with the records that it may walk over; is_too_much: they were too many for that."""
         batch = bytes(request.entries[index].batches)
-        records = 0
+        records, pool = 0, self._pool
         if task.is_opened and not self._inspector.is_compiled:
             records = max(0, HEADER.unpack_from(batch)[-1])
-            if records + self._walked_records > RECORDS_PER_TURN:
-                records = 0
+            if is_too_much or records + self._walked_records > RECORDS_PER_TURN:
+                records, pool = 0, self._process_pool
         self._walked_records += records
-        work = self._pool()(_worked_on, batch, task, self._inspector, self._clock_ms(), records)
+        work = pool()(_worked_on, batch, task, self._inspector, self._clock_ms(), records)
         work.add_done_callback(partial(self._on_done, loop, request, index, task, records))
 
     def _pool(self) -> Callable[..., Future[Any]]:
@@ -246,6 +252,13 @@ class BatchWork:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="batch-work")
         return self._threads.submit
+
+    def _process_pool(self) -> Callable[..., Future[Any]]:
+        if self._submit is not None:
+            return self._submit
+        if self._process_thread is None:
+            self._process_thread = ThreadPoolExecutor(1, thread_name_prefix="batch-process")
+        return self._process_thread.submit
 
     def _on_done(
         self,
@@ -263,6 +276,9 @@ class BatchWork:
     def _take(self, request: _Request, index: int, task: _Task, records: int, work: Future[bytes]) -> None:
         self._walked_records -= records
         if self._is_closed:
+            return
+        if isinstance(work.exception(), Unfinished):
+            self._start(asyncio.get_running_loop(), request, index, task, is_too_much=True)
             return
         topic, number, batches = request.entries[index]
         stats = self._stats

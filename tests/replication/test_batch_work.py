@@ -455,6 +455,31 @@ async def test_threads_walk_over_so_many_records_and_the_process_over_the_rest(
     assert bench.codes() == [[None] * 4, [None] * 2, [None]]
 
 
+async def test_batches_for_the_process_hold_up_no_small_ones() -> None:
+    """Two that take it seconds each would else occupy the threads that first batches of others wait for."""
+    bench = Bench(all=ALL)
+    release = Event()
+
+    class Slow(NoProcess):
+        def walk(self, data: bytes) -> Walk:
+            assert release.wait(10)
+            return super().walk(data)
+
+    bench.inspector.process = Slow()  # type: ignore[assignment]
+    large = build_batch([Record(i, NOW_MS, None, b"v") for i in range(1_000)])
+    many_headers = build_batch([Record(0, NOW_MS, None, b"v", (("h", b"x"),) * 1_000)])
+    for number, data in enumerate((large, many_headers, large, many_headers)):
+        bench.send(("all", number, data))
+    await asyncio.sleep(0.05)
+    bench.send(("all", 7, raw_batch(OK)))
+    await bench.answered(1)
+    assert [entry.partition for entry in bench.appended] == [7]
+    release.set()
+    await bench.answered(5)
+    assert bench.codes() == [[None]] * 5
+    assert bench.stats.inspected_batches == 5
+
+
 async def test_a_bug_in_the_work_refuses_its_batch_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: BatchInspector, data: bytes, *rest: Any, **named: Any) -> bytes:
         if b"bug" in data:
