@@ -2,7 +2,7 @@
 
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: the HW is the least end over the *maximal* ISR: a proposed joiner counts from the proposal on, a proposed
-            leaver counts until the controller has confirmed; the HW never falls, and never moves below min ISR.
+            leaver counts until the image is without it; the HW never falls, and never moves below min ISR.
 Read next:  partition.py, which holds the state these rules decide on.
 
 Not obvious:

@@ -1,8 +1,13 @@
 """How a leader changes its ISR: whom it proposes to drop or to take in, and what the controller's answer does.
 
 May touch:  the partition.   Must not touch: the network, clocks.
-Invariants: one proposal at a time; a member that may join counts at once, one that shall leave counts until the controller agreed.
+Invariants: one proposal at a time; a member that may join counts at once, one that shall leave counts until the image is without it;
+            an ISR is installed by the image alone, never by an answer.
 Read next:  isr.py for the rules; alter_partition.py, which sends proposals (KIP-497).
+
+Not obvious: an answer says what is committed, and may be ahead of the image here. What the controller has judged by stands in
+the image too: min.insync.replicas above all, by which it keeps who leaves as eligible (ELR). Kafka installs the ISR with the
+answer; with the former minimum the leader would then commit alone what the eligible replica lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ _AWAIT_IMAGE = frozenset(
     }
 )
 """The controller is ahead of us, perhaps because it accepted this proposal in an earlier try whose answer was lost: so the
-proposal keeps counting until the image shows it."""
+proposal keeps counting until the image shows it, as an accepted one does."""
 
 
 def shrink_isr(partition: Partition, *, now_ms: int) -> None:
@@ -94,17 +99,22 @@ def on_isr_outcome(
         return False
     error = outcome.error
     if error is None:
-        if outcome.leader_epoch == partition.leader_epoch and outcome.partition_epoch >= partition.partition_epoch:
-            partition.install_isr(outcome.isr, outcome.partition_epoch, now_ms)
+        if outcome.partition_epoch == partition.partition_epoch:  # nothing was to be changed: no image will show it
+            _settle(partition, now_ms)
         return False
     if error.code in _FORGET_PROPOSAL:
         partition.stats.isr_proposals_refused += 1
         logger.info("%s: the controller refused an ISR: %s", partition.topic_partition, error.code.name)
-        partition.proposal = None
-        partition.isr = partition.isr.settled()
-        partition.advance_high_watermark(now_ms)
+        _settle(partition, now_ms)
         return False
     return error.code not in _AWAIT_IMAGE
+
+
+def _settle(partition: Partition, now_ms: int) -> None:
+    """Back to the committed ISR."""
+    partition.proposal = None
+    partition.isr = partition.isr.settled()
+    partition.advance_high_watermark(now_ms)
 
 
 def expand_isr(partition: Partition, replica: RemoteReplica) -> None:

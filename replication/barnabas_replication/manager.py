@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from barnabas_log.batch_inspection import BatchInspector
@@ -78,6 +79,7 @@ from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader
 
 logger = logging.getLogger(__name__)
 
+NO_SETTINGS: Mapping[str, LogConfig] = MappingProxyType({})
 TIME_SEARCHES_MAX = 2
 """Searches by time under way: of the disk's four threads some stay free for checkpoints and coordinators."""
 
@@ -323,28 +325,19 @@ class ReplicaManager(LogManagerListener):
                 is_read_committed=is_read_committed,
             )
 
-    def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
-        now_ms = self.now_ms()
-        self.batch_work.note(topic, config)
-        image = self._hosted.image.topics.get(topic)
-        for index in () if image is None else image.partitions:
-            partition = self._partitions.get((topic, index))
-            if partition is not None:
-                partition.log.update_config(config)
-                if partition.durable_end_offset < partition.log.log_end_offset:
-                    self._logs.request_flush(partition.log)  # written in page-cache mode: nobody else would ask
-                partition.refresh(now_ms=now_ms)
-
     # ------------------------------------------------------------------ metadata
 
-    def apply_delta(self, delta: TopicsDelta | None, image: MetadataImage) -> None:
-        """Take in what the cluster agreed on: deletions, then leaders, then followers.
+    def apply_delta(
+        self, delta: TopicsDelta | None, image: MetadataImage, *, settings: Mapping[str, LogConfig] = NO_SETTINGS
+    ) -> None:
+        """Take in what the cluster agreed on: settings, then deletions, then leaders, then followers. It is one moment: no HW
+        is looked at before the settings that judge it are in place.
 
         Call it for every image, also when no topic changed (delta None): broker epochs, fencing and endpoints are read
-        from the image.
+        from the image. settings: of the logs of each topic whose settings changed, by name.
         """
         before = self._hosted.take(image)
+        changed: Iterable[Partition] = self._take_settings(settings)
         if delta is not None:
             for gone in delta.deleted.values():
                 self.throttle.set_topic(gone.name, {})
@@ -356,9 +349,27 @@ class ReplicaManager(LogManagerListener):
         self._repairs.wake()
         if image.cluster is not before.cluster:
             self._followers.take_endpoints()
-            now_ms = self.now_ms()
-            for partition in self._partitions.values():
-                partition.refresh(now_ms=now_ms)
+            changed = self._partitions.values()
+        now_ms = self.now_ms()
+        for partition in changed:
+            partition.refresh(now_ms=now_ms)
+
+    def _take_settings(self, settings: Mapping[str, LogConfig]) -> list[Partition]:
+        """Give them to the logs that are here; returns whose. Of a topic that was deleted and made again in the same delta the
+        log here is still the former one's, and keeps what it has until it goes."""
+        found: list[Partition] = []
+        for topic, config in settings.items():
+            image = self._hosted.image.topics.get(topic)
+            for index in () if image is None else image.partitions:
+                partition = self._partitions.get((topic, index))
+                if partition is None or image is None or partition.topic_id != image.id:
+                    continue
+                self.batch_work.note(topic, config)
+                partition.log.update_config(config)
+                if partition.durable_end_offset < partition.log.log_end_offset:
+                    self._logs.request_flush(partition.log)  # written in page-cache mode: nobody else would ask
+                found.append(partition)
+        return found
 
     def make_partition(self, change: Change, log: UnifiedLog) -> Partition:
         """See HostingHost."""

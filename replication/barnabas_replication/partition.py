@@ -2,8 +2,7 @@
 
 May touch:  barnabas_log, its host (an interface).        Must not touch: asyncio, clock, network, the controller.
 Invariants: HW <= LEO, on the leader HW never falls within a leader epoch; an end counts for the HW only when durable;
-            one ISR proposal at a time, and it is settled by the controller's answer or by a newer partition epoch, whichever
-            comes first.
+            one ISR proposal at a time, and it is settled by the controller's refusal or by a newer partition epoch in the image.
 Read next:  manager.py, which owns all partitions of a broker; roles.py, reads.py, offset_lookup.py, follower_log.py,
             isr_changes.py and deletion.py for what is done with one; isr.py for the rules.
 
@@ -413,7 +412,7 @@ class Partition:
         return self.host.registered_broker_epoch(broker_id) in (None, broker_epoch)
 
     def install_isr(self, members: tuple[BrokerId, ...], partition_epoch: int, now_ms: int) -> None:
-        """Take the ISR that the controller has committed; it settles whatever was proposed."""
+        """Take the ISR of the image; it settles whatever was proposed. The image's settings are in place before."""
         before = self.isr.committed
         self.proposal = None
         self.isr = IsrState.of(members)

@@ -214,7 +214,8 @@ async def measure_all(measure: Measure, directory: Path) -> dict[str, int]:
         # The rows above are of `sampled`, in requests that are not drawn. A walk in a thread is not counted as bytecodes.
         for mode in (ValidateBatches.HEADER, ValidateBatches.ALL):
             broker.create_topic(mode.value)
-            broker.replicas.update_topic_config(mode.value, replace(config, validate_batches=mode))
+            settings = {mode.value: replace(config, validate_batches=mode)}
+            broker.replicas.apply_delta(None, broker.metadata.image, settings=settings)
             opened = make_produce(LOAD, mode.value, 0, acks=1)
             await row(f"produce, acks=1, validate.batches={mode.value}", lambda opened=opened: opened.data)  # type: ignore[misc]
         writer.close()

@@ -171,7 +171,7 @@ class FewReplicas:
     def __init__(self) -> None:
         self.visited = 0
 
-    def apply_delta(self, delta: Any, image: Any) -> None:
+    def apply_delta(self, delta: Any, image: Any, *, settings: Any) -> None:
         self.visited += 0 if delta is None else sum(len(topic.changed) for topic in delta.changed.values())
 
 
@@ -189,7 +189,8 @@ async def test_a_broker_takes_one_change_in_without_visiting_the_others(per_topi
             broker_id=4,
             replicas=replicas,
             coordinators=[],
-            update_configs=lambda delta, image: None,
+            changed_settings=lambda delta, image: {},
+            update_throttles=lambda delta, image: None,
             update_quotas=lambda image: None,
             cache=cache,
             gate=ServiceGate(broker_id=BrokerId(4), incarnation_id=ZERO_UUID, on_registered=lambda: None),

@@ -49,13 +49,17 @@ def accept(item: AlterPartitionItem) -> AlterPartitionOutcome:
     )
 
 
-async def test_an_accepted_proposal_becomes_the_isr(tmp_path: Path) -> None:
+async def test_an_accepted_proposal_is_not_sent_again_and_becomes_the_isr_by_the_image(tmp_path: Path) -> None:
     async with proposals(tmp_path) as (_, channel, bench):
         bench.lead(isr=(1,))
         bench.fetch(2, 0)
         await eventually(lambda: len(channel.sent) == 1)
-        channel.answers.put_nowait([accept(channel.sent[0][0])])
-        await eventually(lambda: bench.partition.isr.committed == {1, 2})
+        item = channel.sent[0][0]
+        channel.answers.put_nowait([accept(item)])
+        await asyncio.sleep(0.1)
+        assert (len(channel.sent), bench.partition.proposal, bench.partition.isr.committed) == (1, item, {1})
+        bench.lead(isr=(1, 2), partition_epoch=2)
+        assert (bench.partition.proposal, bench.partition.isr.committed) == (None, {1, 2})
 
 
 async def test_what_was_not_answered_or_not_now_possible_is_sent_again(tmp_path: Path) -> None:
@@ -70,7 +74,8 @@ async def test_what_was_not_answered_or_not_now_possible_is_sent_again(tmp_path:
         channel.answers.put_nowait([AlterPartitionOutcome(item.topic_id, item.partition, refusal)])
         channel.answers.put_nowait([])
         channel.answers.put_nowait([accept(item)])
-        await eventually(lambda: bench.partition.isr.committed == {1, 2})
+        await eventually(lambda: len(channel.sent) == 5)
+        await asyncio.sleep(0.1)
         assert channel.sent == [[item]] * 5
 
 

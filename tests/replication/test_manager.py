@@ -646,7 +646,7 @@ async def test_raising_min_insync_replicas_stops_and_lowering_it_frees_the_high_
         await asyncio.sleep(0.2)
         assert partition.high_watermark == 0
         assert cluster[1].manager is not None
-        cluster[1].manager.update_topic_config("t", FSYNC)
+        cluster[1].manager.apply_delta(None, cluster.controller.image, settings={"t": FSYNC})
         await eventually(lambda: partition.high_watermark == 1)
 
 
@@ -660,7 +660,7 @@ async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp
         for number in (1, 2, 3):
             manager = cluster[number].manager
             assert manager is not None
-            manager.update_topic_config("t", FSYNC)
+            manager.apply_delta(None, cluster.controller.image, settings={"t": FSYNC})
         cluster.cut_links.clear()
         assert (await produced).error is None
 

@@ -159,7 +159,7 @@ def test_a_proposed_joiner_counts_whatever_becomes_of_it(bench: PartitionBench) 
     assert bench.hw == 0, "the controller may have taken it into the ISR already"
 
 
-def test_a_proposed_leaver_counts_until_the_controller_confirms(bench: PartitionBench) -> None:
+def test_a_proposed_leaver_counts_until_the_image_is_without_it(bench: PartitionBench) -> None:
     bench.lead()
     bench.append(5)
     bench.fetch(2, 5)
@@ -168,7 +168,9 @@ def test_a_proposed_leaver_counts_until_the_controller_confirms(bench: Partition
     isr_changes.shrink_isr(bench.partition, now_ms=101)
     assert [member.broker_id for member in bench.host.proposed[-1].new_isr] == [1, 2]
     assert bench.hw == 0
-    bench.answer(isr=(1, 2))
+    assert bench.answer(isr=(1, 2)) is False
+    assert bench.hw == 0, "what the controller judged by may not be known here yet"
+    bench.lead(isr=(1, 2), partition_epoch=2)
     assert bench.hw == 5
     assert bench.partition.isr.committed == {1, 2}
 
@@ -180,7 +182,7 @@ def test_hw_stands_still_below_min_isr_and_goes_on_with_it(tmp_path: Path) -> No
     bench.append(5, is_all_acks=False)
     assert bench.hw == 0
     bench.fetch(2, 5)
-    bench.answer(isr=(1, 2))
+    bench.lead(isr=(1, 2), partition_epoch=2)
     assert bench.hw == 5
     bench.close()
 
@@ -255,6 +257,9 @@ def test_a_joiner_is_proposed_once_with_the_epoch_of_its_fetch(bench: PartitionB
     assert len(bench.host.proposed) == 1, "one proposal at a time"
     assert bench.host.proposed[0].new_isr == ((1, 11), (2, 12))
     bench.answer(isr=(1, 2))
+    bench.fetch(3, 3)
+    assert len(bench.host.proposed) == 1, "not before the image shows the first"
+    bench.lead(isr=(1, 2), partition_epoch=2)
     bench.fetch(3, 3)
     assert bench.host.proposed[1].new_isr == ((1, 11), (2, 12), (3, 13))
     assert bench.host.proposed[1].partition_epoch == 2
@@ -335,14 +340,38 @@ def test_a_newer_image_settles_a_proposal_and_its_late_answer_is_ignored(bench: 
     assert bench.partition.partition_epoch == 5
 
 
-def test_an_image_older_than_the_controllers_answer_changes_nothing(bench: PartitionBench) -> None:
+def test_an_accepted_proposal_counts_until_the_image_shows_it(bench: PartitionBench) -> None:
     bench.lead(isr=(1,))
     bench.fetch(2, 0)
-    bench.answer(isr=(1, 2))
-    for isr, partition_epoch in (((1,), 1), ((1, 2), 2)):
-        bench.lead(isr=isr, partition_epoch=partition_epoch)
-        assert bench.partition.isr.committed == {1, 2}
-        assert bench.partition.partition_epoch == 2
+    bench.append(3, is_all_acks=False)
+    assert bench.answer(isr=(1, 2)) is False
+    bench.lead(isr=(1,), partition_epoch=1)
+    assert (bench.partition.isr.committed, bench.partition.isr.maximal, bench.hw) == ({1}, {1, 2}, 0)
+    bench.lead(isr=(1, 2), partition_epoch=2)
+    assert bench.partition.isr.committed == {1, 2}
+    assert bench.partition.proposal is None
+
+
+def test_an_answer_that_nothing_was_to_be_changed_settles_a_proposal(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    assert bench.answer(isr=(1,), partition_epoch=1) is False
+    assert bench.partition.proposal is None, "no image will show it"
+    assert bench.partition.isr.maximal == {1}
+
+
+def test_a_leader_that_knows_no_higher_minimum_yet_does_not_commit_alone_by_an_answer(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    given = park(bench, 5)
+    bench.append(5)
+    bench.host.time_ms = 101
+    isr_changes.shrink_isr(bench.partition, now_ms=101)
+    bench.answer(isr=(1,))  # the controller keeps 2 as eligible: the minimum is 2 by now
+    assert (bench.hw, given) == (0, [])
+    bench.log.update_config(replace(bench.log.config, min_insync_replicas=2))
+    bench.lead(isr=(1,), partition_epoch=2)
+    assert bench.hw == 0
+    assert [type(outcome.error) for outcome in given[0]] == [NotEnoughReplicasAfterAppend]
 
 
 def test_a_late_refusal_does_not_touch_the_next_proposal(bench: PartitionBench) -> None:

@@ -85,6 +85,10 @@ class TopicSettings:
             if resource.type == ConfigResourceType.TOPIC and image.topics.get(resource.name) is not None
         )
 
+    def changed_log_configs(self, delta: MetadataDelta, image: MetadataImage) -> dict[str, LogConfig]:
+        """What they come to for the logs of each of these topics, by name."""
+        return {topic: self.log_config(topic, image) for topic in self.changed_topics(delta, image)}
+
     def apply_throttles(
         self, throttle: ReplicationThrottle, delta: MetadataDelta, image: MetadataImage, now_ms: int
     ) -> None:

@@ -1,7 +1,8 @@
 """From the control lane to the data lane: every delta, in order, one in flight; and the order in which its parts act.
 
 May touch:  replica manager, coordinators, metadata cache; both lanes' loops.   Must not touch: network, api, gRPC.
-Invariants: deltas are applied in the order of the metadata log, each once; the cache is swapped after replicas and coordinators, so
+Invariants: deltas are applied in the order of the metadata log, each once; the settings of topics go to the replicas with the
+    ISRs that were decided by them; the cache is swapped after replicas and coordinators, so
     a client never hears from this broker of a leader role it has not taken, and the service gate looks last; an error here
     stops the node, half-applied metadata does not go on.
 Read next:  cache.py, lifecycle.py (which unfences only after its own registration was applied here).
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_log.config import LogConfig
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_quorum.image.topics import TopicsDelta
@@ -28,8 +30,10 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 class ReplicaTarget(Protocol):
     """What the publisher needs of the replica manager."""
 
-    def apply_delta(self, delta: TopicsDelta | None, image: MetadataImage) -> None:
-        """Deletes, then leaders, then followers. Called for every image: who is registered and unfenced decides who may
+    def apply_delta(
+        self, delta: TopicsDelta | None, image: MetadataImage, *, settings: Mapping[str, LogConfig]
+    ) -> None:
+        """Settings, deletes, leaders, followers. Called for every image: who is registered and unfenced decides who may
         join an ISR."""
 
 
@@ -64,7 +68,8 @@ class BrokerMetadataPublisher:
         broker_id: int,
         replicas: ReplicaTarget,
         coordinators: Sequence[CoordinatorTopic],
-        update_configs: Callable[[MetadataDelta, MetadataImage], None],
+        changed_settings: Callable[[MetadataDelta, MetadataImage], Mapping[str, LogConfig]],
+        update_throttles: Callable[[MetadataDelta, MetadataImage], None],
         update_quotas: Callable[[QuotasImage], None],
         cache: MetadataCache,
         gate: ServiceGate,
@@ -73,13 +78,15 @@ class BrokerMetadataPublisher:
         on_applied: Callable[[Offset], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`update_configs` (data lane) takes changed topic configs to the open logs, `update_quotas` changed quotas to the
-        listeners. On the control lane: `on_applied` hears the offset of each image that the data lane has applied, `on_error`
-        stops the node."""
+        """On the data lane: `changed_settings` says what a delta's configs come to for the logs of each topic that they may
+        touch, by name; `update_throttles` takes those of replication over, `update_quotas` changed quotas to the listeners.
+        On the control lane: `on_applied` hears the offset of each image that the data lane has applied, `on_error` stops
+        the node."""
         self._broker_id = broker_id
         self._replicas = replicas
         self._coordinators = coordinators
-        self._update_configs = update_configs
+        self._changed_settings = changed_settings
+        self._update_throttles = update_throttles
         self._update_quotas = update_quotas
         self._cache = cache
         self._gate = gate
@@ -141,13 +148,14 @@ class BrokerMetadataPublisher:
             self._control_loop.call_soon_threadsafe(self._finish, image.offset, error)
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The order is the law of this file: replicas, coordinators, configs, the cache, and then whether clients may ask it."""
-        self._replicas.apply_delta(delta.topics, image)
+        """The order is the law of this file: replicas, coordinators, throttles, the cache, and then whether clients may ask it."""
+        settings = {} if delta.configs is None else self._changed_settings(delta, image)
+        self._replicas.apply_delta(delta.topics, image, settings=settings)
         if delta.topics is not None:
             for coordinator in self._coordinators:
                 self._tell_coordinator(coordinator, delta.topics)
         if delta.configs is not None:
-            self._update_configs(delta, image)
+            self._update_throttles(delta, image)
         if delta.quotas is not None:
             self._update_quotas(image.quotas)
         self._cache.swap(image)

@@ -214,9 +214,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     )
     await server.start()
 
-    def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
-        for topic in settings.changed_topics(delta, image):
-            replicas.update_topic_config(topic, settings.log_config(topic, image))
+    def update_throttles(delta: MetadataDelta, image: MetadataImage) -> None:
         settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
     gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
@@ -237,7 +235,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         broker_id=config.server.id,
         replicas=replicas,
         coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups), CoordinatorTopic(TRANSACTION_TOPIC, transactions)],
-        update_configs=update_configs,
+        changed_settings=settings.changed_log_configs,
+        update_throttles=update_throttles,
         update_quotas=server.apply_quotas,
         cache=cache,
         gate=gate,

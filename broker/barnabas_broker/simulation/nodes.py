@@ -395,9 +395,11 @@ class SimulatedNode:
             sessionless_size=self._cluster.sessionless_size,
         )
 
-        def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
-            for topic in settings.changed_topics(delta, image):
-                replicas.update_topic_config(topic, self._shaped(settings.log_config(topic, image)))
+        def changed_settings(delta: MetadataDelta, image: MetadataImage) -> dict[str, LogConfig]:
+            changed = settings.changed_log_configs(delta, image)
+            return {topic: self._shaped(config) for topic, config in changed.items()}
+
+        def update_throttles(delta: MetadataDelta, image: MetadataImage) -> None:
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
         self.cache = MetadataCache(MetadataImage.EMPTY)
@@ -407,7 +409,8 @@ class SimulatedNode:
             broker_id=self.id,
             replicas=replicas,
             coordinators=coordinators,
-            update_configs=update_configs,
+            changed_settings=changed_settings,
+            update_throttles=update_throttles,
             update_quotas=lambda image: None,
             cache=self.cache,
             gate=self.gate,

@@ -261,7 +261,8 @@ async def test_a_batch_is_opened_for_its_times_while_others_are_served(
 
 async def test_a_topics_codec_is_kept_on_disk_whatever_the_producer_uses(broker: SingleBroker) -> None:
     client = await RawClient.connect(broker.server)
-    broker.replicas.update_topic_config(TOPIC, replace(PAGE_CACHE, compression_type=BatchCompression.ZSTD))
+    zstd = replace(PAGE_CACHE, compression_type=BatchCompression.ZSTD)
+    broker.replicas.apply_delta(None, broker.metadata.image, settings={TOPIC: zstd})
     values = [[b"%d" % number] * 50 for number in range(12)]
     sent = [client.frame(produce(batch_of(some, compression=index % 5)), 9) for index, some in enumerate(values)]
     await client.send(b"".join(frame for _, frame in sent))
