@@ -80,6 +80,11 @@ class Durability:
         """A small file was written beside the segments: the next round flushes it and closes it."""
         self._files.append(file)
 
+    def rest(self) -> None:
+        """What waits to be flushed goes without descriptors until then: of a log that was just opened, perhaps in a thread."""
+        for file in self._files:
+            file.rest()
+
     def note_names(self) -> None:
         """Files of the log were made, renamed or removed."""
         self._has_new_names = True

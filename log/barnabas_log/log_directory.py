@@ -130,7 +130,7 @@ class LogDirectory:
             )
             opening.append(open_log)
         slices = [opening[first : first + _OPENED_AT_ONCE] for first in range(0, len(opening), _OPENED_AT_ONCE)]
-        results = list(chain(*await asyncio.gather(*(self._disk.run(_open_all, some) for some in slices))))
+        results = list(chain(*await asyncio.gather(*(self._disk.run(open_all, some) for some in slices))))
         opened = [result for result in results if isinstance(result, UnifiedLog)]
         for log in opened:
             of = log.topic_partition
@@ -183,7 +183,7 @@ class LogDirectory:
             number += 1
 
 
-def _open_all(opening: Sequence[Callable[[], UnifiedLog]]) -> list[UnifiedLog | Exception]:
+def open_all(opening: Sequence[Callable[[], UnifiedLog]]) -> list[UnifiedLog | Exception]:
     """In a thread: each log, or why it could not be opened."""
     results: list[UnifiedLog | Exception] = []
     for open_log in opening:

@@ -8,7 +8,7 @@ Read next:  manager.py, which owns one of these; log_directory.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas_log.directory_health import DirectoryHealth
@@ -23,10 +23,16 @@ STRAY_SUFFIX: Final = "-stray"
 """Of the directory of a replica that the cluster does not know."""
 
 
-def choose_directory(online: Sequence[LogDirectory], directory_id: Uuid) -> LogDirectory:
-    """Where a new log goes: the directory with that id if it is online, else one with room and the fewest logs."""
+def choose_directory(
+    online: Sequence[LogDirectory], directory_id: Uuid, promised: Mapping[LogDirectory, int]
+) -> LogDirectory:
+    """Where a new log goes: the directory with that id if it is online, else one with room and the fewest logs, those counted
+    that each is promised."""
     named = [directory for directory in online if directory.id == directory_id]
-    return min(named or online, key=lambda candidate: (not candidate.has_room, len(candidate.logs)))
+    return min(
+        named or online,
+        key=lambda candidate: (not candidate.has_room, len(candidate.logs) + promised.get(candidate, 0)),
+    )
 
 
 class LogHomes:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_log import checkpoints, retiring
 from barnabas_log.checkpointing import Checkpointing
@@ -31,9 +31,10 @@ from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.flush import FlushStats
-from barnabas_log.log_directory import LogDirectory
+from barnabas_log.log_directory import LogDirectory, open_all
 from barnabas_log.log_homes import STRAY_SUFFIX, LogHomes, choose_directory
 from barnabas_log.log_repairs import LogRepairs
+from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.opening import open_partition_log
@@ -49,6 +50,16 @@ RETENTION_INITIAL_DELAY_MS: Final = 30_000
 """log.initial.task.delay.ms"""
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
+
+
+class NewLog(NamedTuple):
+    """A log that is to be made."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    config: LogConfig
+    directory_id: Uuid
+    """See get_or_create."""
 
 
 class LogManager:
@@ -275,21 +286,55 @@ class LogManager:
                 raise self.health.refuse(self._homes.directories[log], error) from error
             log.update_config(config)
             return log
+        wanted = NewLog(topic_partition, topic_id, config, directory_id)
+        directory = self._directory_for(wanted, {})
+        try:
+            log = self._make(wanted, directory)
+        except OSError as error:
+            raise self.health.refuse(directory, error) from error
+        self._homes.adopt(directory, log)
+        return log
+
+    async def create(self, wanted: Sequence[NewLog]) -> list[UnifiedLog | Exception]:
+        """Make logs that are not here as get_or_create does, all in one go of a disk thread: each log, or what it raises."""
+        promised: dict[LogDirectory, int] = {}
+        making: list[tuple[LogDirectory, Callable[[], UnifiedLog]]] = []
+        for each in wanted:
+            try:
+                directory = self._directory_for(each, promised)
+            except StorageFailed as error:
+                return [error] * len(wanted)
+            promised[directory] = promised.get(directory, 0) + 1
+            making.append((directory, partial(self._make, each, directory)))
+        with contextlib.suppress(OSError):  # a thread closes nobody's files to get some; what it lacks it says itself
+            self._disk.ensure_descriptors(STEP_DESCRIPTORS, making[0][0].path)
+        made: list[UnifiedLog | Exception] = await self._disk.run(open_all, [make for _, make in making])
+        for place, (directory, _) in enumerate(making):
+            result = made[place]
+            if isinstance(result, OSError):
+                made[place] = self.health.refuse(directory, result)
+        # now that every directory that failed is known for it
+        return [self._adopted(directory, result) for (directory, _), result in zip(making, made, strict=True)]
+
+    def _directory_for(self, wanted: NewLog, promised: Mapping[LogDirectory, int]) -> LogDirectory:
         online = self.health.online
         if not online:
             raise StorageFailed("no log directory is left online")
-        directory = choose_directory(online, directory_id)
-        path = directory.file(str(topic_partition))
+        return choose_directory(online, wanted.directory_id, promised)
+
+    def _make(self, wanted: NewLog, directory: LogDirectory) -> UnifiedLog:
+        """Blocks; in any thread."""
+        path = directory.file(str(wanted.topic_partition))
         is_new = not self._disk.exists(path)
         try:
-            if topic_partition in directory.saved.deleted:
+            if wanted.topic_partition in directory.saved.deleted:
                 directory.saved.forget_deleted()
-            log = open_partition_log(
+            return open_partition_log(
                 disk=self._disk,
                 directory=path,
-                topic_partition=topic_partition,
-                topic_id=topic_id,
-                config=config,
+                topic_partition=wanted.topic_partition,
+                topic_id=wanted.topic_id,
+                config=wanted.config,
                 now_ms=self._clock_ms(),
                 listener=self,
             )
@@ -297,9 +342,17 @@ class LogManager:
             if is_new and is_no_room(error):
                 with contextlib.suppress(OSError):
                     self._disk.remove_tree(path)
-            raise self.health.refuse(directory, error) from error
-        self._homes.adopt(directory, log)
-        return log
+            raise
+
+    def _adopted(self, directory: LogDirectory, made: UnifiedLog | Exception) -> UnifiedLog | Exception:
+        """What a thread has made, in service; or why it is not."""
+        if isinstance(made, Exception):
+            return made
+        if directory.error is not None:  # it failed meanwhile
+            made.release_files()
+            return StorageFailed(f"{directory.path}: {directory.error}")
+        self._homes.adopt(directory, made)
+        return made
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take the log out of service: its directory is renamed now and removed after file.delete.delay.ms.

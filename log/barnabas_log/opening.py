@@ -110,6 +110,7 @@ def open_partition_log(
                 file = disk.open(f"{directory}/{name}")
                 file.sync()
                 file.close()
+    log.durability.rest()
     for segment in recovered.segments:
         segment.rest()
     return log

@@ -48,8 +48,11 @@ class HostedPartitions:
 
     def absent(self, topic: str, number: int) -> KafkaError:
         """Why a request for a partition that is not hosted here is refused: others have it, or nobody."""
-        if self.image.topics.partition(TopicPartition(topic, number)) is None:
+        registration = self.image.topics.partition(TopicPartition(topic, number))
+        if registration is None:
             return UnknownTopicOrPartition(f"{topic}-{number} does not exist")
+        if self.broker_id in registration.replicas:
+            return NotLeaderOrFollower(f"broker {self.broker_id} has not opened {topic}-{number} yet; ask again")
         return NotLeaderOrFollower(f"broker {self.broker_id} holds no replica of {topic}-{number}")
 
     def leader_hint(self, topic: str, number: int) -> CurrentLeader | None:

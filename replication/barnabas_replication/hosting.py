@@ -1,18 +1,27 @@
 """Brings what is hosted here in line with the image: the plan's removals, leaderships and followings, and what is postponed.
 
 May touch:  partitions' roles, the pool of followers, loop timers.       Must not touch: requests, sockets, the disk.
-Invariants: the plan is obeyed in its order: remove, postpone, lead, follow; what is postponed is planned anew under each image
-            that knows this incarnation of the broker.
+Invariants: the plan is obeyed in its order: remove, postpone, lead, follow; what is hosted already takes all of an image in one turn;
+            logs are deleted and opened later, a few a turn, the deletions first; what is postponed is planned anew under each
+            image that knows this incarnation of the broker.
 Read next:  placement.py (the plan), replica_logs.py (which log a replica gets), roles.py (leading and following).
+
+Not obvious:
+- Between two turns the image may change, and what it said of a partition whose log is being made with it: the partition gets
+  the role that the newest image gives it, and a log that nobody wants any more goes.
+- What is made in a thread when the broker stops is waited for: the logs close after it, and whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
+from barnabas_log.manager import NewLog
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_quorum.records import ReplicaFault
@@ -28,8 +37,17 @@ from barnabas_wire.kafka.ids import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 OPEN_RETRY_S = 1.0
 """After which logs are opened that found no descriptor."""
+SLICE_LOGS = 16
+"""Logs that are deleted, or opened, between two turns of the loop; and made by a thread in one go, which holds the interpreter
+for some of that time."""
+
+
+FOLLOWED_AT_ONCE = 256
+"""Replicas that begin to fetch between two turns of the loop."""
 
 
 class HostingHost(Protocol):
@@ -53,7 +71,8 @@ class HostingHost(Protocol):
 
 
 class Hosting:
-    """The replicas of one broker under the newest image. Lives on the data loop; all methods are synchronous."""
+    """The replicas of one broker under the newest image. Lives on the data loop; `run` owns the slices, everything else is
+    synchronous."""
 
     def __init__(
         self,
@@ -73,6 +92,16 @@ class Hosting:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._postponed: dict[TopicPartition, None] = {}
+        self._to_delete: deque[Removal] = deque()
+        """Logs that nobody is served from any more."""
+        self._to_open: dict[TopicPartition, None] = {}
+        """Replicas that have no log yet, in the order in which they get one."""
+        self._to_follow: deque[Partition] = deque()
+        """Replicas that were opened, and begin to fetch together: one fetch then asks for all of them, where each slice by itself would
+        have the fetchers look through all that they follow."""
+        self._is_due = asyncio.Event()
+        """Set while one of these is not empty."""
+        self._when_placed: list[Callable[[], None]] = []
         self._opening: asyncio.TimerHandle | None = None
         """While logs wait for descriptors."""
         self._has_looked_for_strays = False
@@ -87,16 +116,49 @@ class Hosting:
         if delta is not None:
             self._place(changes_of(delta), deleted=deleted_of(delta))
         self.place_postponed()
-        if not self._has_looked_for_strays and self._hosted.is_present_incarnation():
-            self._has_looked_for_strays = True
-            self._logs.set_strays_aside()
-            self._take_in_faults()
-            if self._led_before:
-                logger.info(
-                    "this broker led %d partitions before it was restarted; it leads again what the controller gives it",
-                    len(self._led_before),
-                )
-                self._led_before.clear()
+
+    def when_placed(self, call: Callable[[], None]) -> None:
+        """Call it once every log is deleted or opened that is to be by now, and can be; at once if nothing waits."""
+        if self._is_due.is_set():
+            self._when_placed.append(call)
+        else:
+            self._end_placing()
+            call()
+
+    async def run(self) -> None:
+        """Delete and open logs, slice by slice, until cancelled."""
+        while True:
+            await self._is_due.wait()
+            await self._work_off()
+
+    async def _work_off(self) -> None:
+        while self._to_delete or self._to_open or self._to_follow:
+            if self._to_delete:
+                self._delete_some()
+            elif self._to_open:
+                await self._open_some()
+            else:
+                self._follow_some()
+            await asyncio.sleep(0)
+        self._is_due.clear()
+        self._end_placing()
+        calls, self._when_placed = self._when_placed, []
+        for call in calls:
+            call()
+
+    def _end_placing(self) -> None:
+        """What is judged only once every log has its place."""
+        if self._has_looked_for_strays or not self._hosted.is_present_incarnation():
+            return
+        self._has_looked_for_strays = True
+        self._logs.set_strays_aside()
+        self._take_in_faults()
+        if self._led_before:
+            logger.info(
+                "this broker led %d partitions before it was restarted; it leads again what the controller gives it",
+                len(self._led_before),
+            )
+            self._led_before.clear()
 
     def place_postponed(self) -> None:
         """If the image is new enough to judge what earlier ones could not, look at that again."""
@@ -129,15 +191,25 @@ class Hosting:
             self._remove(*removal)
         self._postponed.update(dict.fromkeys(wanted.postpone))
         now_ms = self._host.now_ms()
-        for change in wanted.lead:
-            self._lead(change, now_ms)
-        for change in wanted.follow:
-            self._follow(change)
+        for change in (*wanted.lead, *wanted.follow):
+            partition = self._hosted.partitions.get(change.topic_partition)
+            if partition is not None and partition.topic_id == change.topic_id:
+                self._give_role(partition, change, now_ms)
+                continue
+            if partition is not None:
+                self._remove(change.topic_partition, partition.topic_id)
+            self._to_open[change.topic_partition] = None
+            self._is_due.set()
 
-    def _lead(self, change: Change, now_ms: int) -> None:
-        partition = self._hosted_partition(change)
-        if partition is None:
-            return
+    def _give_role(
+        self, partition: Partition, change: Change, now_ms: int, *, is_opened_just_now: bool = False
+    ) -> None:
+        if change.registration.leader == self._hosted.broker_id:
+            self._lead(partition, change, now_ms)
+        else:
+            self._follow(partition, change, is_opened_just_now=is_opened_just_now)
+
+    def _lead(self, partition: Partition, change: Change, now_ms: int) -> None:
         self._report(partition, change)
         self._followers.stop(partition)
         is_present = self._hosted.is_present_incarnation()
@@ -148,10 +220,7 @@ class Hosting:
         if not is_present:
             self._led_before[change.topic_partition] = None
 
-    def _follow(self, change: Change) -> None:
-        partition = self._hosted_partition(change)
-        if partition is None:
-            return
+    def _follow(self, partition: Partition, change: Change, *, is_opened_just_now: bool) -> None:
         self._report(partition, change)
         if self._hosted.topics_at_start is None:
             # It may name a leader from before epochs that our log holds, or that we led: that one would have us cut
@@ -161,27 +230,82 @@ class Hosting:
             return
         if roles.follow(partition, change.registration):
             self._followers.stop(partition)
-            self._followers.begin(partition)
+            if is_opened_just_now:
+                self._to_follow.append(partition)
+            else:
+                self._followers.begin(partition)
 
-    def _hosted_partition(self, change: Change) -> Partition | None:
-        """The partition, its log opened or made; None when it cannot have one now."""
-        topic_partition, topic_id, registration = change
-        partition = self._hosted.partitions.get(topic_partition)
-        if partition is not None:
-            if partition.topic_id == topic_id:
-                return partition
-            self._remove(topic_partition, partition.topic_id)
-        log = self._logs.open(topic_partition, topic_id, registration)
-        if not isinstance(log, NotOpened):
-            return self._host.make_partition(change, log)
-        if log is not NotOpened.REFUSED:
+    # -- slices ----------------------------------------------------------------------------------------------------
+
+    def _delete_some(self) -> None:
+        for _ in range(min(SLICE_LOGS, len(self._to_delete))):
+            self._logs.delete(*self._to_delete.popleft())
+
+    def _follow_some(self) -> None:
+        for _ in range(min(FOLLOWED_AT_ONCE, len(self._to_follow))):
+            partition = self._to_follow.popleft()
+            if not partition.is_leader and self._hosted.partitions.get(partition.topic_partition) is partition:
+                self._followers.stop(
+                    partition
+                )  # it may fetch already, from another leader than it had when it was opened
+                self._followers.begin(partition)
+
+    async def _open_some(self) -> None:
+        """The logs that are here, at once; the others are made in a thread of the disk."""
+        names = tuple(islice(self._to_open, SLICE_LOGS))
+        for name in names:
+            del self._to_open[name]
+        image = self._hosted.image
+        new: list[NewLog] = []
+        for change in as_of(image.topics, names):
+            if self._hosted.broker_id not in change.registration.replicas:
+                continue  # meanwhile; the plan has it
+            partition = self._hosted.partitions.get(change.topic_partition)
+            if partition is not None:  # it was named again while its log was made
+                self._give_role(partition, change, self._host.now_ms())
+                continue
+            log = self._logs.open(*change)
+            if isinstance(log, NewLog):
+                new.append(log)
+            else:
+                self._take(change, log)
+        if not new:
+            return
+        for wanted, log in zip(new, await _uncut(self._logs.create(new)), strict=True):
+            found = self._change_now(wanted)
+            if found is None:
+                self._logs.delete(wanted.topic_partition, wanted.topic_id)
+                continue
+            if isinstance(log, UnifiedLog) and log.is_failed:  # since it was made; nothing is in it
+                self._logs.delete(wanted.topic_partition, wanted.topic_id)
+                log = NotOpened.TRY_ANOTHER
+            elif self._hosted.image is not image:  # its settings may be others by now
+                again = self._logs.open(*found)
+                log = log if isinstance(again, NewLog) else again
+            self._take(found, log)
+
+    def _change_now(self, wanted: NewLog) -> Change | None:
+        """What the newest image says of the replica; None when it knows none here."""
+        for change in as_of(self._hosted.image.topics, (wanted.topic_partition,)):
+            if change.topic_id == wanted.topic_id and self._hosted.broker_id in change.registration.replicas:
+                return change
+        return None
+
+    def _take(self, change: Change, log: UnifiedLog | NotOpened) -> None:
+        """Host the replica with its log, or note why it has none."""
+        topic_partition, topic_id, _ = change
+        if isinstance(log, UnifiedLog):
+            partition = self._host.make_partition(change, log)
+            self._give_role(partition, change, self._host.now_ms(), is_opened_just_now=True)
+        elif log is NotOpened.TRY_ANOTHER:
+            self._to_open[topic_partition] = None
+        elif log is not NotOpened.REFUSED:
             self._postponed[topic_partition] = None
         if log is NotOpened.NO_DESCRIPTOR and self._opening is None:
             logger.warning("%s and perhaps others cannot be opened yet for want of descriptors", topic_partition)
             self._opening = self._loop.call_later(OPEN_RETRY_S, self._open_postponed)
         elif log is NotOpened.NO_ROOM:
             self._faults.report(topic_id, topic_partition.partition, ReplicaFault.NO_ROOM)
-        return None
 
     def _open_postponed(self) -> None:
         self._opening = None
@@ -203,4 +327,17 @@ class Hosting:
             if partition.topic_id != topic_id:
                 return
             self._host.forget(partition)
-        self._logs.delete(topic_partition, topic_id)
+        self._to_open.pop(topic_partition, None)
+        self._postponed.pop(topic_partition, None)
+        self._to_delete.append(Removal(topic_partition, topic_id))
+        self._is_due.set()
+
+
+async def _uncut(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work that a thread does; for its end too where the waiting is cancelled."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await doing
+        raise

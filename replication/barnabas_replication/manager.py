@@ -328,13 +328,23 @@ class ReplicaManager(LogManagerListener):
     # ------------------------------------------------------------------ metadata
 
     def apply_delta(
-        self, delta: TopicsDelta | None, image: MetadataImage, *, settings: Mapping[str, LogConfig] = NO_SETTINGS
+        self,
+        delta: TopicsDelta | None,
+        image: MetadataImage,
+        *,
+        settings: Mapping[str, LogConfig] = NO_SETTINGS,
+        when_placed: Callable[[], None] | None = None,
     ) -> None:
-        """Take in what the cluster agreed on: settings, then deletions, then leaders, then followers. It is one moment: no HW
-        is looked at before the settings that judge it are in place.
+        """Take in what the cluster agreed on: settings, then deletions, then leaders, then followers. For what is hosted here it is
+        one moment: no HW is looked at before the settings that judge it are in place. The logs of new replicas are opened
+        later, a few a turn; until then requests for them are refused as for what is led elsewhere.
 
         Call it for every image, also when no topic changed (delta None): broker epochs, fencing and endpoints are read
-        from the image. settings: of the logs of each topic whose settings changed, by name.
+        from the image.
+
+        Args:
+            settings: of the logs of each topic whose settings changed, by name.
+            when_placed: called once every replica has its log, or cannot have one now; before this returns if all have.
         """
         before = self._hosted.take(image)
         changed: Iterable[Partition] = self._take_settings(settings)
@@ -353,6 +363,7 @@ class ReplicaManager(LogManagerListener):
         now_ms = self.now_ms()
         for partition in changed:
             partition.refresh(now_ms=now_ms)
+        self._hosting.when_placed(when_placed or _nothing)
 
     def _take_settings(self, settings: Mapping[str, LogConfig]) -> list[Partition]:
         """Give them to the logs that are here; returns whose. Of a topic that was deleted and made again in the same delta the
@@ -389,6 +400,8 @@ class ReplicaManager(LogManagerListener):
         )
         if self._faults.adopt(partition, registration):
             self._repairs.note(partition)
+        if log.is_failed:  # before it was its turn
+            self.give_up(partition, StorageFailed(f"{log.directory}: its disk failed"))
         return partition
 
     def note_lost(self, partition: Partition) -> None:
@@ -551,6 +564,7 @@ class ReplicaManager(LogManagerListener):
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._proposals.run())
+                tasks.create_task(self._hosting.run())
                 tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
                 tasks.create_task(self._rising_starts.run())
@@ -584,3 +598,7 @@ class ReplicaManager(LogManagerListener):
         while True:
             await asyncio.sleep(self._config.high_watermark_checkpoint_interval_ms / 1000)
             await self._logs.checkpoints.write_high_watermarks()
+
+
+def _nothing() -> None:
+    """Nobody waits."""

@@ -13,13 +13,13 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.directory_state import LostReplica
 from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
-from barnabas_log.manager import LogManager
+from barnabas_log.manager import LogManager, NewLog
 from barnabas_log.topic_witness import Fate, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
@@ -28,6 +28,7 @@ from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.placement import strays, was_made_since
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,13 @@ class NotOpened(Enum):
     """It is made when there is room."""
     REFUSED = auto()
     """None is made: its directory failed, or may hold the log already."""
+    TRY_ANOTHER = auto()
+    """Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader that hosts nothing
+    is led on by no one else."""
 
 
 class ReplicaLogs:
-    """The logs of one broker's replicas. Lives on the data loop; all methods are synchronous."""
+    """The logs of one broker's replicas. Lives on the data loop."""
 
     def __init__(
         self, logs: LogManager, hosted: HostedPartitions, log_config: Callable[[str, MetadataImage], LogConfig]
@@ -56,6 +60,9 @@ class ReplicaLogs:
         self._logs = logs
         self._hosted = hosted
         self._log_config = log_config
+        self._configs: dict[str, LogConfig] = {}
+        """Of `_configs_image`, by topic: one topic may have thousands of partitions to open."""
+        self._configs_image: MetadataImage | None = None
 
     def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
         """The topic that the partition's log on disk is of; None without a log."""
@@ -64,8 +71,8 @@ class ReplicaLogs:
 
     def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration
-    ) -> UnifiedLog | NotOpened:
-        """The log of a replica, with its topic's settings; found or made."""
+    ) -> UnifiedLog | NewLog | NotOpened:
+        """The log of a replica, with its topic's settings; what to `create` where it is not here."""
         logs, broker_id = self._logs, self._hosted.broker_id
         is_present = self._hosted.is_present_incarnation()
         if topic_partition in logs.homes.rivals:
@@ -87,27 +94,35 @@ class ReplicaLogs:
             refusal = self._refusal_of_new_log(topic_partition, registration)
             if refusal is not None:
                 return refusal
-        online = len(logs.health.online_directories)
+        config = self._config_of(topic_partition.topic)
+        if logs.get(topic_partition) is None:
+            return NewLog(topic_partition, topic_id, config, directory_of(registration, broker_id))
         try:
-            return logs.get_or_create(
-                topic_partition,
-                topic_id,
-                self._log_config(topic_partition.topic, self._hosted.image),
-                directory_id=directory_of(registration, broker_id),
-            )
-        except OutOfDescriptors as error:
-            logger.debug("%s cannot be opened yet: %s", topic_partition, error)
-            return NotOpened.NO_DESCRIPTOR
-        except NoRoom as error:
-            logger.info("%s: its log is made when there is room: %s", topic_partition, error)
-            return NotOpened.NO_ROOM
-        except (OSError, StorageFailed) as error:
-            logger.error("%s: its log cannot be made: %s", topic_partition, error)
-            if logs.get(topic_partition) is None and 0 < len(logs.health.online_directories) < online:
-                # Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader
-                # that hosts nothing is led on by no one else.
-                return self.open(topic_partition, topic_id, registration)
-            return NotOpened.REFUSED
+            return logs.get_or_create(topic_partition, topic_id, config)
+        except (OSError, KafkaError) as error:
+            return _not_opened(topic_partition, error)
+
+    async def create(self, wanted: Sequence[NewLog]) -> list[UnifiedLog | NotOpened]:
+        """Make these logs, in one go of a disk thread."""
+        health = self._logs.health
+        online = len(health.online_directories)
+        results: list[UnifiedLog | NotOpened] = []
+        for each, made in zip(wanted, await self._logs.create(wanted), strict=True):
+            result = _not_opened(each.topic_partition, made) if isinstance(made, Exception) else made
+            if result is NotOpened.REFUSED and 0 < len(health.online_directories) < online:
+                result = NotOpened.TRY_ANOTHER
+            results.append(result)
+        return results
+
+    def _config_of(self, topic: str) -> LogConfig:
+        image = self._hosted.image
+        if image is not self._configs_image:
+            self._configs_image = image
+            self._configs.clear()
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = self._log_config(topic, image)
+        return config
 
     def _give_up(self, log: UnifiedLog, fate: Fate, topic_id: Uuid) -> None:
         """Remove a deleted topic's log; keep one of which that is not proved, out of service."""
@@ -117,7 +132,7 @@ class ReplicaLogs:
             self._logs.delete(topic_partition)
             return
         why = f"{log.directory}: {log.identity.value}"
-        settings = self._log_config(topic_partition.topic, self._hosted.image)
+        settings = self._config_of(topic_partition.topic)
         if log.was_flushed or (log.was_committed and settings.flush_on_acks is FlushOnAcks.FSYNC):
             kept_in = self._logs.give_up(topic_partition, LostReplica(topic_id, log.log_end_offset, why))
         else:  # a crash before its first records were durable
@@ -197,3 +212,17 @@ class ReplicaLogs:
                     topic_partition,
                     kept_in,
                 )
+
+
+def _not_opened(topic_partition: TopicPartition, error: Exception) -> NotOpened:
+    """Raises what is no matter of the disk."""
+    if isinstance(error, OutOfDescriptors):
+        logger.debug("%s cannot be opened yet: %s", topic_partition, error)
+        return NotOpened.NO_DESCRIPTOR
+    if isinstance(error, NoRoom):
+        logger.info("%s: its log is made when there is room: %s", topic_partition, error)
+        return NotOpened.NO_ROOM
+    if not isinstance(error, OSError | StorageFailed):
+        raise error
+    logger.error("%s: its log cannot be made: %s", topic_partition, error)
+    return NotOpened.REFUSED

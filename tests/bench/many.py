@@ -7,7 +7,8 @@ Read next:  docs/performance.md, Many.
 
 One broker has `--replicas` partitions: memory, descriptors, CPU at rest, restart in order and by SIGKILL, deletion of all. Then
 three brokers: CPU at rest with `--idle` partitions of three replicas each; and broker 1, which leads `--leaders` partitions, is
-killed: until every one of them takes a record again.
+killed: until every one of them takes a record again. And a writer of acks=all at a steady pace, beside whom one request makes a
+topic of `--beside` partitions (each number in turn, in a cluster of its own), and another deletes it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -43,7 +46,12 @@ OVERRIDES = {
     "log.flush.on.acks": "page-cache",
     "log.segment.delete.delay.ms": "500",
 }
-PARTS = ("one", "idle", "failover")
+PARTS = ("one", "idle", "failover", "beside")
+BESIDE = (300, 5_000)
+PACE_S = 0.005
+"""Between two records of the steady writer."""
+STEADY_S = 4.0
+"""For which it writes before, between and after."""
 
 
 class Many:
@@ -119,6 +127,12 @@ class Many:
         before, began = sum(map(_cpu_s, self.pids())), time.monotonic()
         time.sleep(IDLE_S)
         return (sum(map(_cpu_s, self.pids())) - before) / (time.monotonic() - began)
+
+    def leader_epoch(self, topic: str) -> int:
+        """Of its first partition."""
+        with ControlAdmin(self.cluster.admin_addresses, timeout_s=30.0) as control:
+            (described,) = control.describe_topics([topic])
+        return described.partitions[0].leader_epoch
 
     def until_ready(self) -> float:
         """Seconds until every node is ready and every partition is led and in sync."""
@@ -221,12 +235,88 @@ def failover(leaders: int, directory: Path) -> None:
         say("it is back, healthy, within", many.until_ready(), "s")
 
 
+class SteadyWriter:
+    """Writes a record each PACE_S with acks=all, whatever becomes of the earlier ones, and notes how long each took."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0, "log_level": 0}
+        )
+        self._topic = topic
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self.taken_s: list[tuple[float, float]] = []
+        """(when it was sent, by time.monotonic; seconds until it was acknowledged)"""
+        self.refused: list[str] = []
+        self._thread.start()
+
+    def end(self) -> None:
+        """After the last record is acknowledged."""
+        self._is_ended.set()
+        self._thread.join()
+        self._producer.flush(STEP_TIMEOUT_S)
+
+    def worst(self, began: float, ended: float) -> tuple[float, float]:
+        """(p99, longest) of those that were sent within, in s."""
+        taken = sorted(taken_s for sent, taken_s in self.taken_s if began <= sent < ended)
+        return taken[len(taken) * 99 // 100], taken[-1]
+
+    def _write(self) -> None:
+        due = time.monotonic()
+        while not self._is_ended.is_set():
+            sent = time.monotonic()
+            self._producer.produce(self._topic, b"steady", on_delivery=partial(self._on_delivery, sent))
+            due = max(due + PACE_S, sent)
+            while (left := due - time.monotonic()) > 0:
+                self._producer.poll(left)
+
+    def _on_delivery(self, sent: float, error: object, message: object) -> None:
+        self.taken_s.append((sent, time.monotonic() - sent))
+        if error is not None:
+            self.refused.append(str(error))
+
+
+def beside_a_writer(partitions: int, directory: Path) -> None:
+    """What a steady writer feels of a topic that is made, and deleted, in one request."""
+    with cluster_of(3, directory) as many:
+        many.admin.create_topics([NewTopic("steady", 1, 3)])["steady"].result(STEP_TIMEOUT_S)
+        epoch = many.leader_epoch("steady")
+        writer = SteadyWriter(many.cluster.bootstrap_servers, "steady")
+        time.sleep(STEADY_S)
+        marks = [time.monotonic()]
+        many.admin.create_topics([NewTopic("big", partitions, 3)], operation_timeout=STEP_TIMEOUT_S)["big"].result(
+            STEP_TIMEOUT_S
+        )
+        say(f"{partitions} partitions, RF 3, in one request: created within", time.monotonic() - marks[0], "s")
+        many.topics["big"] = partitions
+        many.until_ready()
+        say("  all are led and in sync within", time.monotonic() - marks[0], "s")
+        time.sleep(STEADY_S)
+        marks.append(time.monotonic())
+        say("  deleted within", many.delete_all(), "s")
+        time.sleep(STEADY_S)
+        marks.append(time.monotonic())
+        writer.end()
+        spans = (
+            ("before it", marks[0] - STEADY_S, marks[0]),
+            ("while it is made", marks[0], marks[1]),
+            ("while it is deleted", marks[1], marks[2]),
+        )
+        for what, first, last in spans:
+            p99_s, longest_s = writer.worst(first, last)
+            say(f"  a steady writer's p99 {what}", p99_s * 1000, "ms")
+            say("    longest", longest_s * 1000, "ms")
+        say("  records refused", len(writer.refused), "")
+        say("  times its partition got another leader", many.leader_epoch("steady") - epoch, "")
+
+
 def main(words: Sequence[str]) -> int:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(prog="tests.bench.many", description=__doc__.splitlines()[0])
     parser.add_argument("--replicas", type=int, default=REPLICAS)
     parser.add_argument("--idle", type=int, default=IDLE_PARTITIONS)
     parser.add_argument("--leaders", type=int, default=LEADERS)
+    parser.add_argument("--beside", type=int, nargs="+", default=BESIDE)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="barnabas-many-") as name:
@@ -237,6 +327,9 @@ def main(words: Sequence[str]) -> int:
             idle_brokers(options.idle, directory / "idle")
         if "failover" in options.parts:
             failover(options.leaders, directory / "failover")
+        if "beside" in options.parts:
+            for partitions in options.beside:
+                beside_a_writer(partitions, directory / f"beside-{partitions}")
     return 0
 
 

@@ -171,8 +171,9 @@ class FewReplicas:
     def __init__(self) -> None:
         self.visited = 0
 
-    def apply_delta(self, delta: Any, image: Any, *, settings: Any) -> None:
+    def apply_delta(self, delta: Any, image: Any, *, settings: Any, when_placed: Callable[[], None]) -> None:
         self.visited += 0 if delta is None else sum(len(topic.changed) for topic in delta.changed.values())
+        when_placed()
 
 
 @pytest.mark.parametrize("per_topic", [10, LARGE])

@@ -38,6 +38,7 @@ from tests.support.replicas import (
     MiniCluster,
     batch,
     eventually,
+    place_now,
     topic_id_of,
 )
 
@@ -773,6 +774,7 @@ async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_bef
     )
     for reported, image in controller.unreported:
         manager.apply_delta(reported.topics, image)
+        place_now(manager)
     delta = MetadataDelta(controller.image)
     delta.replay(TopicRecord(name="t", topic_id=topic_id_of("t")))
     for name, number in (("t", 0), ("earlier", 1)):
@@ -791,6 +793,7 @@ async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_bef
         )
         delta.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=number, isr=(BrokerId(1),)))
     manager.apply_delta(delta.topics, delta.apply(Offset(99), Epoch(1), 0))
+    place_now(manager)
     hosted = sorted(str(partition.topic_partition) for partition in manager.partitions())
     assert hosted == ["earlier-1", "t-0"], "of earlier-0 an earlier incarnation may have a log in the bad directory"
     await logs.close()

@@ -16,7 +16,7 @@ from barnabas_replication import hosting
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
-from tests.support.replicas import FSYNC, MemoryController, batch, topic_id_of
+from tests.support.replicas import FSYNC, MemoryController, batch, place_now, topic_id_of
 
 OF_A_DISK = "open directory list_directory make_directory rename remove remove_tree sync_directory read_file write_file_atomically"
 OF_A_FILE = "read append truncate sync"
@@ -78,6 +78,7 @@ class Broker:
         unreported, self.controller.unreported = self.controller.unreported, []
         for delta, image in unreported:
             self.manager.apply_delta(delta.topics, image)
+            place_now(self.manager)
         self.faults.is_armed = False
 
     def append(self) -> None:
@@ -150,5 +151,6 @@ async def test_logs_that_find_no_descriptor_are_opened_when_there_are_some(monke
     async with asyncio.timeout(30):
         while len(list(broker.manager.partitions())) < 3:
             await asyncio.sleep(0.001)
+            place_now(broker.manager)
     broker.append()
     assert all(partition.log.log_end_offset == 2 for partition in broker.manager.partitions())

@@ -7,6 +7,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.disk import RealDisk
@@ -23,7 +26,7 @@ from barnabas_quorum.records import (
     ReplicaFault,
     TopicRecord,
 )
-from barnabas_replication import isr_changes, reads, roles
+from barnabas_replication import hosting, isr_changes, reads, roles
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_replication.manager import ReplicaManager
@@ -269,6 +272,22 @@ class PartitionBench:
 # ---------------------------------------------------------------------- three brokers in one loop
 
 
+def place_now(manager: ReplicaManager) -> None:
+    """Delete and open logs within this turn: a broker's own task does it in the next ones, with the disk's threads."""
+    disk = manager._logs._disk
+
+    async def run(function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "run", run)
+        patch.setattr(hosting, "_uncut", lambda work: work)
+        work = manager._hosting._work_off()
+        with contextlib.suppress(StopIteration):
+            while True:
+                work.send(None)
+
+
 class MemoryController:
     """The active controller as far as replication sees it: it owns the image, judges ISR proposals, tells every broker."""
 
@@ -300,6 +319,7 @@ class MemoryController:
             for broker in self.brokers.values():
                 if broker.manager is not None:
                     broker.manager.apply_delta(delta.topics, image)
+                    place_now(broker.manager)
 
     def register(self, broker_id: int, *, is_fenced: bool = False) -> int:
         """A broker's process starts; returns its epoch."""
@@ -514,8 +534,10 @@ class MemoryBroker:
                 for record in image.to_records():
                     whole.replay(record)
                 self.manager.apply_delta(whole.topics, image)
+                place_now(self.manager)
         self.epoch = controller.register(self.id)
         self.manager.apply_delta(None, controller.image)  # as when it is unfenced
+        place_now(self.manager)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:

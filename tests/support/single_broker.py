@@ -26,6 +26,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from tests.support.listener import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, no_quorum, until
+from tests.support.replicas import place_now
 
 
 def now_ms() -> int:
@@ -102,6 +103,7 @@ class SingleBroker:
     def _publish(self, delta: MetadataDelta) -> None:
         image = delta.apply(Offset(self.metadata.image.offset + 1), Epoch(1), now_ms())
         self.replicas.apply_delta(delta.topics, image)
+        place_now(self.replicas)
         self.metadata.swap(image)
 
 

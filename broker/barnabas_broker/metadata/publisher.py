@@ -1,7 +1,8 @@
 """From the control lane to the data lane: every delta, in order, one in flight; and the order in which its parts act.
 
 May touch:  replica manager, coordinators, metadata cache; both lanes' loops.   Must not touch: network, api, gRPC.
-Invariants: deltas are applied in the order of the metadata log, each once; the settings of topics go to the replicas with the
+Invariants: deltas are applied in the order of the metadata log, each once, the next when the last replica of the one before has its
+    log; the settings of topics go to the replicas with the
     ISRs that were decided by them; the cache is swapped after replicas and coordinators, so
     a client never hears from this broker of a leader role it has not taken, and the service gate looks last; an error here
     stops the node, half-applied metadata does not go on.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
@@ -31,10 +33,15 @@ class ReplicaTarget(Protocol):
     """What the publisher needs of the replica manager."""
 
     def apply_delta(
-        self, delta: TopicsDelta | None, image: MetadataImage, *, settings: Mapping[str, LogConfig]
+        self,
+        delta: TopicsDelta | None,
+        image: MetadataImage,
+        *,
+        settings: Mapping[str, LogConfig],
+        when_placed: Callable[[], None],
     ) -> None:
-        """Settings, deletes, leaders, followers. Called for every image: who is registered and unfenced decides who may
-        join an ISR."""
+        """Settings, deletes, leaders, followers; `when_placed` is called once logs are made and deleted, which may take many turns.
+        Called for every image: who is registered and unfenced decides who may join an ISR."""
 
 
 class CoordinatorTarget(Protocol):
@@ -115,9 +122,9 @@ class BrokerMetadataPublisher:
         self._is_in_flight = True
         delta, image = self._waiting.popleft()
         if self._data_loop is self._control_loop:
-            self._data_loop.call_soon(self._apply_and_report, delta, image)
+            self._data_loop.call_soon(self._apply, delta, image)
         else:
-            self._data_loop.call_soon_threadsafe(self._apply_and_report, delta, image)
+            self._data_loop.call_soon_threadsafe(self._apply, delta, image)
 
     def _finish(self, offset: Offset, error: BaseException | None) -> None:
         if error is not None:
@@ -134,23 +141,36 @@ class BrokerMetadataPublisher:
         make new ones behind the clean-shutdown file."""
         self._is_stopped = True
 
-    def _apply_and_report(self, delta: MetadataDelta, image: MetadataImage) -> None:
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The order is the law of this file: replicas, coordinators, throttles, the cache, and then whether clients may ask it."""
+        if self._is_stopped:
+            return
+        try:
+            settings = {} if delta.configs is None else self._changed_settings(delta, image)
+            self._replicas.apply_delta(
+                delta.topics, image, settings=settings, when_placed=partial(self._complete, delta, image)
+            )
+        except Exception as raised:
+            self._report(image.offset, raised)
+
+    def _complete(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if self._is_stopped:
             return
         error: BaseException | None = None
         try:
-            self._apply(delta, image)
-        except Exception as raised:  # carried to the control lane, which stops the node with it
+            self._apply_the_rest(delta, image)
+        except Exception as raised:
             error = raised
-        if self._data_loop is self._control_loop:
-            self._control_loop.call_soon(self._finish, image.offset, error)
-        else:
-            self._control_loop.call_soon_threadsafe(self._finish, image.offset, error)
+        self._report(image.offset, error)
 
-    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The order is the law of this file: replicas, coordinators, throttles, the cache, and then whether clients may ask it."""
-        settings = {} if delta.configs is None else self._changed_settings(delta, image)
-        self._replicas.apply_delta(delta.topics, image, settings=settings)
+    def _report(self, offset: Offset, error: BaseException | None) -> None:
+        """To the control lane; an error stops the node there."""
+        if self._data_loop is self._control_loop:
+            self._control_loop.call_soon(self._finish, offset, error)
+        else:
+            self._control_loop.call_soon_threadsafe(self._finish, offset, error)
+
+    def _apply_the_rest(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if delta.topics is not None:
             for coordinator in self._coordinators:
                 self._tell_coordinator(coordinator, delta.topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ class Stand:
         self.image = MetadataImage.EMPTY
         self.applied: list[int] = []
         self.error: Exception | None = None
+        self.is_slow = False
+        self.placing: list[Callable[[], None]] = []
+        """While it is slow: to be called once logs are made."""
         self.reported: list[BaseException] = []
         self.crossed: list[int] = []
         self.cache = MetadataCache(self.image)
@@ -56,10 +59,16 @@ class Stand:
             on_error=self.reported.append,
         )
 
-    def apply_delta(self, delta: Any, image: MetadataImage, *, settings: Mapping[str, LogConfig]) -> None:
+    def apply_delta(
+        self, delta: Any, image: MetadataImage, *, settings: Mapping[str, LogConfig], when_placed: Callable[[], None]
+    ) -> None:
         if self.error is not None:
             raise self.error
         self.crossed.append(image.offset)
+        if self.is_slow:
+            self.placing.append(when_placed)
+        else:
+            when_placed()
 
     def publish(self, record: Record) -> None:
         delta = MetadataDelta(self.image)
