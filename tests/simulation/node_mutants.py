@@ -104,6 +104,7 @@ from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.hosting import Hosting
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
+from barnabas_replication.manager import NO_SETTINGS, ReplicaManager
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
@@ -352,6 +353,27 @@ def _loaded_logs_are_shortened_by_the_defaults(patch: pytest.MonkeyPatch) -> Non
 def _high_watermark_passes_below_min_isr(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(isr, "effective_min_isr", lambda **_: 1)
     patch.setattr(Partition, "min_isr", 1)
+
+
+def _isr_is_judged_by_the_settings_before_it(patch: pytest.MonkeyPatch) -> None:
+    original = ReplicaManager.apply_delta
+
+    def apply_delta(self: ReplicaManager, delta: Any, image: Any, *, settings: Any = NO_SETTINGS, **rest: Any) -> None:
+        original(self, delta, image)
+        original(self, None, image, settings=settings, **rest)
+
+    patch.setattr(ReplicaManager, "apply_delta", apply_delta)
+
+
+def _answer_installs_an_isr_before_the_image(patch: pytest.MonkeyPatch) -> None:
+    original = isr_changes.on_isr_outcome
+
+    def on_isr_outcome(partition: Partition, item: Any, outcome: Any, *, now_ms: int) -> bool:
+        if partition.proposal is item and outcome.error is None and outcome.leader_epoch == partition.leader_epoch:
+            partition.install_isr(outcome.isr, outcome.partition_epoch, now_ms)
+        return original(partition, item, outcome, now_ms=now_ms)
+
+    patch.setattr(isr_changes, "on_isr_outcome", on_isr_outcome)
 
 
 def _flush_tells_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
@@ -731,6 +753,12 @@ MUTANTS = (
     NodeMutant("a joiner counts only once the controller agreed", _joiner_counts_only_when_the_controller_agreed),
     NodeMutant("a leaver counts no more before it agreed", _leaver_stops_counting_before_the_controller_agreed),
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
+    NodeMutant(
+        "an ISR is judged by the settings before it", _isr_is_judged_by_the_settings_before_it, slant=Slant.SETTINGS
+    ),
+    NodeMutant(
+        "an answer installs an ISR before the image", _answer_installs_an_isr_before_the_image, slant=Slant.SETTINGS
+    ),
     NodeMutant("a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, 7004),
     NodeMutant("a follower does not truncate when told", _follower_does_not_truncate),
     NodeMutant("a follower truncates to its HW (KIP-101)", _follower_truncates_to_its_high_watermark, 7001),

@@ -21,7 +21,7 @@ from typing import Any
 from barnabas_broker.simulation.compaction import CompactingClient
 from barnabas_broker.simulation.fault_list import FaultList
 from barnabas_broker.simulation.faults import Faults
-from barnabas_broker.simulation.invariants import MIN_INSYNC_REPLICAS, Invariants
+from barnabas_broker.simulation.invariants import Invariants
 from barnabas_broker.simulation.loop import VirtualLoop
 from barnabas_broker.simulation.network import Network
 from barnabas_broker.simulation.nodes import SimulatedNode
@@ -39,8 +39,6 @@ from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 TOPIC = "records"
 PARTITIONS = 2
-REPLICATION_FACTOR = 3
-"""Of the topic that stays, when it is made."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
 GOES_ON_S = 6.0
@@ -211,7 +209,7 @@ class Cluster:
             return
         for client in self.clients:
             found = self.invariants.registration(client) if client.is_kept else None
-            if found is None or len(found.isr) <= MIN_INSYNC_REPLICAS:
+            if found is None or len(found.isr) <= self.invariants.minimum(client.topic):
                 continue
             follower = self.random.choice([member for member in found.isr if member != found.leader])
             self.network.unheard.add((follower, found.leader))
@@ -238,7 +236,7 @@ class Cluster:
         topic = CreatableTopic(
             name=TOPIC,
             partition_count=self.partitions,
-            replication_factor=REPLICATION_FACTOR,
+            replication_factor=self.swarm.replicas,
             configs=settings_of_topics(self.swarm),
         )
         while True:

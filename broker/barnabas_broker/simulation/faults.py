@@ -49,6 +49,8 @@ STALLED_SHARE = 0.15
 """Of the runs, in how many the whole machine stands still now and then."""
 STALL_EVERY_S = 2.0
 STALL_S_MAX = 5.0
+LAG_METADATA_S = 6.0
+"""Most time for which metadata lags on one node."""
 STALL_SHARE = 0.3
 """Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
 
@@ -93,6 +95,9 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._starve_now_and_then()))
         if swarm.haunt_every_s:
             self._trouble.append(asyncio.ensure_future(self._haunt_now_and_then()))
+        self._cluster.network.late_answer_s = swarm.late_answer_s
+        if swarm.metadata_lag_s:
+            self._trouble.append(asyncio.ensure_future(self._lag_metadata_now_and_then()))
         # drawn apart, so that the seeds without it are the runs that they were before
         stalls = Random(f"stalls of {self._cluster.seed}")
         if stalls.random() < STALLED_SHARE:
@@ -450,6 +455,18 @@ class Faults:
                 await asyncio.sleep(span_s)
             else:  # it asks, the answer is lost: the leader still hears where it stands
                 await self._cut(follower.id, [(leader.id, follower.id)], span_s)
+
+    async def _lag_metadata_now_and_then(self) -> None:
+        """One node after the other, none of which leads the quorum, hears late of what is committed, and of much at once."""
+        cluster = self._cluster
+        lags_s = cluster.network.metadata_lags_s
+        while True:
+            node = cluster.random.choice(cluster.nodes)
+            if node.is_up and not node.driver.is_active and cluster.strikes("metadata late", node.id):
+                lags_s[node.id] = cluster.random.random() * self._swarm.metadata_lag_s
+                await asyncio.sleep(LAG_METADATA_S * cluster.random.random())
+                lags_s.pop(node.id, None)
+            await asyncio.sleep(LATE_STEP_S)
 
     async def _break_now_and_then(self) -> None:
         """One directory of one node fails, or takes no more bytes."""

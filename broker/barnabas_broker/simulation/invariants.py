@@ -20,6 +20,7 @@ from barnabas_broker.simulation.bootstrap_clients import BootstrapClients
 from barnabas_broker.simulation.compaction import COMPACTED_TOPIC, CompactingClient
 from barnabas_broker.simulation.history import judge
 from barnabas_broker.simulation.node_parts import NodeParts
+from barnabas_broker.simulation.operators import MINIMUM
 from barnabas_broker.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
 from barnabas_broker.simulation.run import Run
 from barnabas_broker.simulation.transactions import OUTPUT_TOPIC, TransactionWorkload
@@ -43,7 +44,7 @@ class JudgedRun(Run, Protocol):
 
 
 MIN_INSYNC_REPLICAS = 2
-"""Of every simulated topic: PROPERTIES and CONTROLLER of nodes.py."""
+"""Of a simulated topic for which nothing else is set: PROPERTIES and CONTROLLER of nodes.py."""
 
 
 class Invariants:
@@ -108,6 +109,10 @@ class Invariants:
         kept = {client.topic for client in self._cluster.clients if client.is_kept}
         return {topic.name for topic in self._newest_image().topics.sorted_topics()} & kept
 
+    def minimum(self, topic: str) -> int:
+        """The topic's min.insync.replicas as far as anybody knows."""
+        return minimum_of(self._newest_image(), topic)
+
     def _newest_image(self) -> MetadataImage:
         return max(self._images.values(), key=lambda image: image.offset)
 
@@ -167,7 +172,8 @@ class Invariants:
         topics = image.topics.sorted_topics()
         for topic in topics:
             for number, registration in topic.partitions.items():
-                self._check_registration(self.model(topic.name, topic.id, number), registration)
+                model = self.model(topic.name, topic.id, number)
+                self._check_registration(model, registration, minimum_of(image, topic.name))
                 self._check_directories(image, topic.name, registration)
                 self._check_faults(image, topic.name, registration)
         if image.offset > self._newest_offset:
@@ -183,7 +189,7 @@ class Invariants:
             if known_id == topic_id:
                 model.is_deleted = True
 
-    def _check_registration(self, model: PartitionModel, now: PartitionRegistration) -> None:
+    def _check_registration(self, model: PartitionModel, now: PartitionRegistration, minimum: int) -> None:
         before = model.registration
         if before is now:
             return
@@ -196,7 +202,7 @@ class Invariants:
                 raise LawBroken("all who belong to a partition are distinct replicas of it (C4)", f"{model}: {now}")
         if set(now.isr) & set(now.elr):
             raise LawBroken("ISR and ELR are disjoint (C4)", f"{model}: {now}")
-        if now.elr and len(now.isr) >= min(MIN_INSYNC_REPLICAS, len(now.replicas)):
+        if now.elr and len(now.isr) >= min(minimum, len(now.replicas)):
             raise LawBroken("there is an ELR only below min ISR (C4)", f"{model}: {now}")
         if before is not None and now.partition_epoch == before.partition_epoch + 1:
             self._check_change(model, before, now)
@@ -297,7 +303,7 @@ class Invariants:
         if high_watermark != followed.high_watermark or log.log_start_offset > high_watermark:
             self._check_high_watermark(node, partition, followed, high_watermark)
         if partition.is_leader:
-            followed.isr_size = len(partition.isr.committed)
+            followed.isr_size, followed.min_isr = len(partition.isr.committed), partition.min_isr
             self._check_leader(node, partition, followed)
 
     def _begin_to_follow(self, node: NodeParts, partition: Partition) -> FollowedLog:
@@ -324,7 +330,8 @@ class Invariants:
                     "only a leader commits (P9)",
                     f"node {node.id} takes {model} for committed up to {high_watermark}, it is to {model.committed_end}",
                 )
-            if max(followed.isr_size, len(partition.isr.committed)) < partition.log.config.min_insync_replicas:
+            # within one turn it may have moved first, and an ISR or a minimum have come then
+            if max(followed.isr_size, len(partition.isr.committed)) < min(followed.min_isr, partition.min_isr):
                 raise LawBroken("nothing is committed below min ISR (P3)", f"node {node.id}, {model}: {partition.isr}")
             model.commit(followed, high_watermark)
             self._changed[model] = None
@@ -592,6 +599,11 @@ class Invariants:
         )
         if not verdict.is_clean:
             raise LawBroken("acknowledged records are kept, once, in place (P6, E1)", f"{verdict} {verdict!r}"[:600])
+
+
+def minimum_of(image: MetadataImage, topic: str) -> int:
+    """min.insync.replicas of a topic."""
+    return int(image.configs.topic(topic).get(MINIMUM, MIN_INSYNC_REPLICAS))
 
 
 def _kept_batches(node: NodeParts, partition: Partition) -> Iterator[tuple[BatchHeader, bytes]]:

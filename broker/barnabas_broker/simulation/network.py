@@ -94,6 +94,10 @@ class Network:
         """Follower and leader: its fetches are on their way until that is done."""
         self.held_verdicts: dict[asyncio.Future[None], None] = {}
         """Answers of transaction coordinators to other brokers are on their way until these are done."""
+        self.metadata_lags_s: dict[BrokerId, float] = {}
+        """By node: how much later what it fetches of the metadata log arrives; what is committed meanwhile comes with the next at once."""
+        self.late_answer_s = 0.0
+        """Most time by which the answer to an ISR proposal is late."""
         self.held_reports: dict[BrokerId, asyncio.Future[None]] = {}
         """Broker: likewise what it reports of faulty replicas."""
         self.streams: list[SimulatedHeartbeats] = []
@@ -156,6 +160,8 @@ class Network:
     def heal(self) -> None:
         """Every link is open and good again."""
         self.cut_links.clear()
+        self.metadata_lags_s.clear()
+        self.late_answer_s = 0.0
         self.faults = LinkFaults()
 
     async def travel(self, kind: str, source: BrokerId, target: BrokerId) -> None:
@@ -212,6 +218,10 @@ class Network:
         if kind == VERIFICATION:
             for held_verdict in tuple(self.held_verdicts):
                 await asyncio.shield(held_verdict)  # whoever waits here may be cancelled
+        elif kind == "FetchRequest" and source.id in self.metadata_lags_s:
+            await asyncio.sleep(self.metadata_lags_s[source.id])
+        elif kind == "AlterPartition" and self.late_answer_s and self.strikes("late answer", target, source.id):
+            await asyncio.sleep(self._random.random() * self.late_answer_s)
         await self.travel(kind + ANSWER, target, source.id)
         if not source.is_up or source.life != life:
             raise Cut(f"{source.id} went down before it was answered")

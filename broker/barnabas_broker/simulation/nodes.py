@@ -44,6 +44,7 @@ from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_broker.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
 from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
 from barnabas_broker.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
+from barnabas_broker.simulation.operators import SEGMENT_BYTES_UNIT
 from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_broker.simulation.run import Run
 from barnabas_broker.simulation.transactions import CONFIG, SimulatedBrokers
@@ -166,9 +167,10 @@ class SimulatedNode:
     def _shaped(self, config: LogConfig) -> LogConfig:
         """With sizes that no operator may choose: so much the sooner something happens."""
         shape = self._cluster.swarm.logs
+        is_set = config.segment_bytes % SEGMENT_BYTES_UNIT == 0
         return replace(
             config,
-            segment_bytes=shape.segment_bytes,
+            segment_bytes=config.segment_bytes // SEGMENT_BYTES_UNIT if is_set else shape.segment_bytes,
             index_interval_bytes=shape.index_interval_bytes,
             file_delete_delay_ms=FILE_DELETE_DELAY_MS,
             flush_on_acks=FlushOnAcks.PAGE_CACHE if shape.is_page_cache else FlushOnAcks.FSYNC,

@@ -49,6 +49,14 @@ VOTERS_MIN = 2
 RATE_KEYS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
+MINIMUM = "min.insync.replicas"
+MINIMA = ("1", "2", "2", "3")
+SEGMENT_BYTES = "segment.bytes"
+SEGMENT_BYTES_UNIT = 100_000
+"""So many bytes that an operator sets are one of a simulated segment, which is smaller than one may ask for (nodes.py)."""
+SEGMENT_SIZES = (400, 1500, 6000)
+MINIMUM_SHARE = 0.8
+"""Of what is set, how much is a minimum."""
 SETTING = "max.message.bytes"
 SETTING_MIN = 1_000_000
 """Far above every batch of a client: what is set must arrive everywhere and change nothing else."""
@@ -83,6 +91,8 @@ class Operators:
             self._work.append(asyncio.ensure_future(self._change_voters_now_and_then()))
         if self._swarm.delete_records_every_s:
             self._work.append(asyncio.ensure_future(self._delete_records_now_and_then()))
+        if self._swarm.set_minimum_every_s:
+            self._work.append(asyncio.ensure_future(self._set_now_and_then()))
         if self._swarm.configure_every_s:
             self._work.append(asyncio.ensure_future(self._configure_now_and_then()))
 
@@ -215,6 +225,27 @@ class Operators:
                 cluster.note(f"{topic.name} allows {value}", controller.id, -1)
                 cluster.figures.settings += 1
                 self.owed_settings[topic.id] = {value}
+
+    async def _set_now_and_then(self) -> None:
+        """The minimum by which an ISR is judged, and how long segments are."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.set_minimum_every_s))
+            controller = self._active()
+            topics = [] if controller is None else controller.loader.image.topics.sorted_topics()
+            if controller is None or not topics:
+                continue
+            name = cluster.random.choice(topics).name
+            if cluster.random.random() < MINIMUM_SHARE:
+                key, value = MINIMUM, cluster.random.choice(MINIMA)
+            else:
+                key, value = SEGMENT_BYTES, str(SEGMENT_BYTES_UNIT * cluster.random.choice(SEGMENT_SIZES))
+            if cluster.strikes("set", controller.id):
+                alteration = _alteration(ConfigResourceType.TOPIC, name, (key,), value)
+                reply = await self._ask(controller, IncrementalAlterConfigs(resources=(alteration,)))
+                if reply is not None and reply.resources[0].error is None:
+                    cluster.note(f"{key} of {name} is {value}", controller.id, -1)
+                    cluster.figures.settings += 1
 
     # -- records ---------------------------------------------------------------------------------------------------
 

@@ -141,7 +141,8 @@ class FollowedLog:
         self.who = who
         self.high_watermark = -1
         self.isr_size = 0
-        """Both as last looked at."""
+        self.min_isr = 1 << 30
+        """All as last looked at."""
         self.ends: list[int] = []
         self.chains: list[int] = []
         self.keys: list[tuple[int, int]] = []

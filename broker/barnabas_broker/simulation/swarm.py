@@ -47,6 +47,9 @@ STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
 """Leaves the seeds that tests name the runs that they were."""
+SETTING_SHARE = 0.15
+"""Of the seeds, in how many operators change min.insync.replicas and segment sizes of topics, while metadata lags on one node."""
+SETTING_SALT = 39
 HAUNT_EVERY_S = 0.3
 """Mean time between two haunting fetches, where there are any."""
 ONE_BATCH_BYTES = 100
@@ -68,6 +71,8 @@ class Slant(Enum):
     which may be within a batch."""
     SMALL_FILES = "small_files"
     """Crashed nodes find small files damaged or gone, logs cut or gone, or a log directory as it was before."""
+    SETTINGS = "settings"
+    """Operators change min.insync.replicas and segment sizes all the time, and metadata lags."""
     BEGUN_ANEW = "begun_anew"
     """Directories fail again and again while topics are deleted and made again."""
 
@@ -215,6 +220,14 @@ class Swarm:
     own flush is late all the while; 0: none does."""
     configure_every_s: float
     """Mean time between two settings of a topic that an operator changes; 0: none does."""
+    set_minimum_every_s: float
+    """Mean time between two changes of a topic's min.insync.replicas or segment size; 0: there are none."""
+    replicas: int
+    """Of the topic that stays, when it is made."""
+    metadata_lag_s: float
+    """Most time by which one node at a time hears later of the metadata than it could; 0: none does."""
+    late_answer_s: float
+    """Most time by which the answer to an ISR proposal is late; 0: none is."""
     delete_records_every_s: float
     """Mean time between two deletions of records from the beginning of a partition; 0: nobody asks for it."""
     rest_s: float
@@ -259,6 +272,7 @@ class Swarm:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
         drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
+        drawn = drawn._setting(random, slant)
         if slant in (Slant.TRANSACTIONS, Slant.COORDINATORS):
             drawn = drawn.with_transactions(random)
         return drawn._coordinating(random, is_sure=slant is Slant.COORDINATORS)
@@ -333,6 +347,10 @@ class Swarm:
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),
+            set_minimum_every_s=0.0,
+            replicas=3,
+            metadata_lag_s=0.0,
+            late_answer_s=0.0,
             delete_records_every_s=0.0,
             rest_s=0.0,
             starve_every_s=0.0,
@@ -367,6 +385,27 @@ class Swarm:
         if _apart(random, SILENCE_SALT).random() >= SILENCE_SHARE:
             return self
         return replace(self, replica_lag_ms=30_000, replica_silence_ms=1_500)
+
+    def _setting(self, random: Random, slant: Slant) -> Swarm:
+        """With settings that change, drawn likewise. With a minimum of 1 what was acknowledged may be on one disk alone: none is lost."""
+        apart = _apart(random, SETTING_SALT)
+        is_set = apart.random() < SETTING_SHARE and not self.is_transacting
+        if slant is not Slant.SETTINGS and (not is_set or slant is not Slant.NONE):
+            return self
+        return replace(
+            self,
+            set_minimum_every_s=apart.choice([0.2, 0.5]),
+            brokers_beside=max(
+                self.brokers_beside, 1
+            ),  # nobody's commit waits for one that does not vote, however late it hears
+            replicas=apart.choice([2, 2, 3]),
+            metadata_lag_s=apart.choice([0.0, 0.3, 1.2, 1.2]),
+            late_answer_s=apart.choice([0.0, 0.3, 1.5]),
+            wipe=0.0,
+            break_every_s=0.0,
+            haunt_every_s=0.0,
+            restart_s=apart.choice([0.3, 4.0]),
+        )
 
     def _compacting(self, random: Random) -> Swarm:
         """With a compacted topic, drawn likewise."""
