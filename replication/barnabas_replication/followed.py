@@ -33,6 +33,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -69,6 +70,8 @@ FLUSH_WAIT_MS = 20
 """How long a flush may block the next fetch of the other partitions; a flush older than this is a stall."""
 SESSIONLESS_SIZE = 4
 """With no more partitions than this every fetch names all, and no session is opened."""
+NAMED_AT_ONCE = 512
+"""Partitions that a fetch within a session names at most: thousands take either side a turn of a good part of a second."""
 REFUSALS_REPORTED_EVERY_MS = 60_000
 """Of a partition whose batches are refused again and again: one line, and its count, in this time."""
 
@@ -224,7 +227,8 @@ class FollowedPartitions:
         """What to ask for now. Flushes that it needs are requested."""
         if self._is_flush_awaited(now_ms) and not self._cut:
             return Due([], 0, self._go_without_unflushed_ms, True)
-        specs, next_due_ms, is_ahead = self._look_through(now_ms)
+        is_cut_short = self.session_id != 0 and len(self._unnamed) > NAMED_AT_ONCE
+        specs, next_due_ms, is_ahead = self._look_through(now_ms, is_cut_short=is_cut_short)
         if is_ahead:
             # One that asks ahead must not be parked: it would keep the news of its flush from the leader.
             self._name(specs)
@@ -233,6 +237,8 @@ class FollowedPartitions:
             return Due([], 0, self._go_without_unflushed_ms, True)
         self._name(specs)
         longest_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
+        if is_cut_short and specs:
+            longest_ms = 0  # the others are to be named soon
         is_asking = bool(specs) or (self.session_id != 0 and len(self._unnamed) < len(self._followed))
         return Due(specs, wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms), next_due_ms, is_asking=is_asking)
 
@@ -248,7 +254,7 @@ class FollowedPartitions:
             else:
                 self._unnamed[topic_partition] = followed
 
-    def _look_through(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None, bool]:
+    def _look_through(self, now_ms: int, *, is_cut_short: bool) -> tuple[list[FetchPartitionSpec], int | None, bool]:
         """What may be asked for, when something that is left out is due, and whether some of it is asked for ahead of a flush."""
         specs = []
         next_due_ms: int | None = None
@@ -257,7 +263,8 @@ class FollowedPartitions:
         asked_for = self._unnamed if self.session_id else self._followed
         throttle = self._throttle
         is_throttling = throttle.is_on
-        for topic_partition, followed in tuple(asked_for.items()):  # a log that fails while it is flushed is removed
+        items = asked_for.items() if not is_cut_short else islice(asked_for.items(), NAMED_AT_ONCE)
+        for topic_partition, followed in tuple(items):  # a log that fails while it is flushed is removed
             not_before_ms = followed.not_before_ms
             if is_throttling and self._is_throttled(followed.partition):
                 not_before_ms = throttled_until_ms(

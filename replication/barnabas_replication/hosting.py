@@ -93,7 +93,7 @@ class Hosting:
         self._loop = asyncio.get_running_loop()
         self._postponed: dict[TopicPartition, None] = {}
         self._to_delete: deque[Removal] = deque()
-        """Logs that nobody is served from any more."""
+        """Logs that nobody is served from any more, and replicas of deleted topics."""
         self._to_open: dict[TopicPartition, None] = {}
         """Replicas that have no log yet, in the order in which they get one."""
         self._to_follow: deque[Partition] = deque()
@@ -114,7 +114,11 @@ class Hosting:
         delta: what it changes of topics, None when nothing.
         """
         if delta is not None:
-            self._place(changes_of(delta), deleted=deleted_of(delta))
+            # Who has a replica of a topic that is gone promises nothing by it any more, and goes on until it is its turn.
+            self._to_delete.extend(deleted_of(delta))
+            if self._to_delete:
+                self._is_due.set()
+            self._place(changes_of(delta))
         self.place_postponed()
 
     def when_placed(self, call: Callable[[], None]) -> None:
@@ -179,10 +183,9 @@ class Hosting:
         if self._opening is not None:
             self._opening.cancel()
 
-    def _place(self, changes: Iterable[Change], *, deleted: Iterable[Removal] = ()) -> None:
+    def _place(self, changes: Iterable[Change]) -> None:
         wanted = plan(
             changes,
-            deleted=deleted,
             broker_id=self._hosted.broker_id,
             log_topic_id=self._logs.topic_id,
             is_present=self._hosted.is_present_incarnation(),
@@ -239,7 +242,11 @@ class Hosting:
 
     def _delete_some(self) -> None:
         for _ in range(min(SLICE_LOGS, len(self._to_delete))):
-            self._logs.delete(*self._to_delete.popleft())
+            topic_partition, topic_id = self._to_delete.popleft()
+            partition = self._hosted.partitions.get(topic_partition)
+            if partition is not None and partition.topic_id == topic_id:
+                self._host.forget(partition)
+            self._logs.delete(topic_partition, topic_id)
 
     def _follow_some(self) -> None:
         for _ in range(min(FOLLOWED_AT_ONCE, len(self._to_follow))):
@@ -321,7 +328,7 @@ class Hosting:
         self._faults.report_unknown(partition, change.registration)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """The topic is gone, or we are no replica of it any more: its log goes too."""
+        """We are no replica of it any more, or it is another topic's: nobody is served from now on, and its log goes."""
         partition = self._hosted.partitions.get(topic_partition)
         if partition is not None:
             if partition.topic_id != topic_id:

@@ -50,7 +50,6 @@ class Plan(NamedTuple):
 def plan(
     changes: Iterable[Change],
     *,
-    deleted: Iterable[Removal] = (),
     broker_id: BrokerId,
     log_topic_id: Callable[[TopicPartition], Uuid | None],
     is_present: bool,
@@ -58,11 +57,10 @@ def plan(
     """Sort the changes by what they ask for.
 
     Args:
-        deleted: partitions of deleted topics.
         log_topic_id: the topic that the partition's log on disk is of; None without a log.
         is_present: whether the image knows this incarnation of the broker, see `is_present_incarnation`.
     """
-    found = Plan(list(deleted), [], [], [])
+    found = Plan([], [], [], [])
     for change in changes:
         topic_partition, topic_id, registration = change
         if broker_id not in registration.replicas:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_replication import followed
 from barnabas_replication.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -99,3 +100,17 @@ async def test_a_silent_follower_of_an_idle_partition_leaves_the_isr(tmp_path: P
         await eventually(lambda: cluster[1].partition("t", 7).isr.committed == {1})
         assert cluster[1].partition("t", 8).isr.committed == {1, 2}, "at the leader's end, as in Kafka"
         await produced
+
+
+async def test_a_fetch_names_a_part_of_many_and_the_others_come_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "NAMED_AT_ONCE", 3)
+    async with MiniCluster(tmp_path, brokers=2, fetch_wait_ms=3_600_000) as cluster:
+        cluster.controller.create("first", partitions=6, replicas=(1, 2))
+        assert (await cluster[1].produce("first", batch())).error is None
+        cluster.fetches.clear()
+        cluster.controller.create("t", partitions=20, replicas=(1, 2))
+        for number in range(20):
+            assert (await cluster[1].produce("t", batch(), partition=number)).error is None
+        assert max(len(named) for _, _, named in cluster.fetches) == 3

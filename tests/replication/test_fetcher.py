@@ -229,10 +229,10 @@ async def test_what_may_not_be_asked_for_yet_is_waited_for_and_not_looked_at_aga
         followed = bench.fetcher._followed
         look_through = followed._look_through
 
-        def counted(now_ms: int) -> Any:
+        def counted(now_ms: int, *, is_cut_short: bool) -> Any:
             nonlocal looks
             looks += 1
-            return look_through(now_ms)
+            return look_through(now_ms, is_cut_short=is_cut_short)
 
         followed._look_through = counted  # type: ignore[method-assign]
         bench.peer.answers.put_nowait(data(FULL))

@@ -59,9 +59,8 @@ def topic(name: str, *partitions: int, replicas: tuple[int, ...] = (1, 2)) -> li
 def test_each_change_is_led_followed_or_removed() -> None:
     led, followed = change(LED, leader=1), change(FOLLOWED, leader=2)
     gone = change(ELSEWHERE, leader=2, replicas=(2, 3))
-    deleted = Removal(TopicPartition("u", 0), U)
-    found = plan([gone, followed, led], deleted=[deleted], broker_id=ME, log_topic_id=lambda _: T, is_present=True)
-    assert found.remove == [deleted, Removal(ELSEWHERE, T)], "deleted topics first"
+    found = plan([gone, followed, led], broker_id=ME, log_topic_id=lambda _: T, is_present=True)
+    assert found.remove == [Removal(ELSEWHERE, T)]
     assert (found.lead, found.follow, found.postpone) == ([led], [followed], [])
 
 
