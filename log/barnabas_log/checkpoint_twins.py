@@ -50,6 +50,8 @@ class Settled(NamedTuple):
     is_proved: bool
     doubt: str = ""
     """What is wrong, in words; empty when nothing is."""
+    is_known: bool = True
+    """Whether either of the two could be read; else nothing is known, and the offsets are empty."""
 
 
 def encode_twin(offsets: Offsets, topic_ids: Mapping[TopicPartition, Uuid]) -> bytes:
@@ -95,7 +97,7 @@ def settle(main: bytes | None, twin: bytes | None, *, path: str) -> Settled:
     if told is None:
         if twin is not None:
             doubt = doubt or f"the twin of {path} is damaged"
-        return Settled(offsets or {}, None, False, doubt)
+        return Settled(offsets or {}, None, False, doubt, offsets is not None)
     if offsets is None:
         return Settled(dict(told.offsets), told, False, doubt)
     if offsets == told.offsets:

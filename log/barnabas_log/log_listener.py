@@ -37,8 +37,8 @@ class LogListener(Protocol[LogT]):
         ...
 
     def on_gap(self, log: LogT) -> None:
-        """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery takes
-        the gap for the log's end. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
+        """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery
+        may take the gap for rot. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
         ...
 
     def on_storage_failed(self, log: LogT, error: OSError) -> None:

@@ -235,6 +235,7 @@ class LogManager:
         directory.saved.note_missing()
         directory.scrub.load()
         directory.scrub.request_unread()
+        await self._replace_lost_checkpoints(directory)
         return broker_epoch
 
     def _missing_in(
@@ -255,6 +256,19 @@ class LogManager:
                 why = f"{log.directory} ends at offset {end}, and was flushed up to {point}"
                 lost[name] = LostReplica(topic_id, point, why)
         return lost
+
+    async def _replace_lost_checkpoints(self, directory: LogDirectory) -> None:
+        """Write the files whose absence says something: from the first start on they are there, unless somebody lost them."""
+        saved = directory.saved
+        unnamed = [log for name, log in directory.logs.items() if log.has_gaps and name not in saved.clean_offsets]
+        try:
+            if unnamed or not saved.has_clean_offsets:
+                await self._disk.run(saved.save_clean_offsets, dict.fromkeys(unnamed, Offset(0)))
+            if not saved.has_recovery_points:
+                await directory.scrub.save()  # known damage first: what is below the points is not proved again
+                await self._disk.run(saved.save, saved.ends())
+        except OSError as error:
+            self.health.on_checkpoint_error(directory, error)
 
     # -- logs ------------------------------------------------------------------------------------------------------
 

@@ -39,12 +39,12 @@ def open_partition_log(
     topic_id: Uuid,
     config: LogConfig,
     now_ms: int,
-    recovery_point: Offset = _OFFSET_ZERO,
+    recovery_point: Offset | None = _OFFSET_ZERO,
     log_start_offset: Offset = _OFFSET_ZERO,
     high_watermark: Offset = _OFFSET_ZERO,
     is_clean_shutdown: bool = False,
     keeps_damage: bool = True,
-    may_have_gaps: bool = False,
+    may_have_gaps: bool | None = False,
     has_second_witness: bool = True,
     is_log_start_proved: bool = True,
     is_recovery_point_proved: bool = False,
@@ -55,6 +55,7 @@ def open_partition_log(
 
     Args:
         topic_id: ZERO_UUID takes the one on disk.
+        recovery_point: None where it is not known any more. may_have_gaps: as recover_log has it.
         has_second_witness: False where versions that do not write topic-id.witness may have made the log; it is written then.
 
     Raises InconsistentTopicId when the log is not, or not surely, of the topic that is asked for; OSError.
@@ -95,7 +96,7 @@ def open_partition_log(
         listener=listener or NoListener(),
         is_new=is_new,
     )
-    log.has_gaps = may_have_gaps
+    log.has_gaps = bool(may_have_gaps) or recovered.has_gaps
     for base_offset in {damage.segment for damage in recovered.damage}:
         repair.set_damage(log, base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
     if topic_id != ZERO_UUID:

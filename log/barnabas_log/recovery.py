@@ -8,7 +8,7 @@ Read next:  opening.py, the one caller.
 After an unclean stop, from the segment that ends at or after the recovery point:
   1. every batch: length, magic, CRC, offset rising, epoch not falling; the first that fails ends the log there
   2. indexes, leader epochs and producer state are made again from the batches
-  3. later segments go: a lost flush may have kept a later file and lost an earlier one
+  3. later segments go: a lost flush may have kept a later file and lost an earlier one. Not where the recovery point is not known
   4. all that was kept is flushed, so that the end found may count as durable
   5. where the newest segment has no snapshot of the producers left, one is written: retention may take what it was read from
 
@@ -18,9 +18,13 @@ start over does (truncating.py).
 Not obvious:
   - The leader epoch file is a copy of what the batches bear, without a checksum: a few headers for each of its entries are compared
     at each start, and where one says otherwise all epochs are read from the batches anew.
-  - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
-    next begins all the same, or its tail is lost, or Kafka's cleaner wrote it (early_end.py). An offset above that of the batch
-    behind it is rot, for no CRC covers it. Which logs may have gaps, cleaner-offset-checkpoint says, before they have the first.
+  - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps, and no gap ends a log
+    (segment_proof.py). A segment ends where the next begins all the same, or its tail or the next one's file is lost, or Kafka's
+    cleaner wrote it (early_end.py). Which logs have gaps, cleaner-offset-checkpoint says, before they have the first; where that
+    file is lost the gaps themselves do.
+  - Without a recovery point (its file is gone or cannot be read) all may have been flushed, and acknowledged: each batch is read,
+    nothing sound is cut, and what is not sound before a sound batch is damage, to be repaired from another replica. Only bytes
+    behind the last sound batch are cut. Of what was committed above that the high watermark still tells, if its file is there.
   - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
   - What is not sound below the recovery point is bit rot or a disk that lied, not a torn tail. It is not cut off, for it may be
     committed, and what lies behind it is sound: it stays as a damaged range, which is refetched from another replica or
@@ -30,6 +34,7 @@ Not obvious:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -55,12 +60,14 @@ from barnabas_log.segment import (
     LogSegment,
     segment_path,
 )
-from barnabas_log.segment_proof import note_damaged_tail, rebuild_segment
+from barnabas_log.segment_proof import Gaps, note_damaged_tail, rebuild_segment
 from barnabas_log.segments import Segments
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
-from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
+from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, crc_is_valid
 
 logger = logging.getLogger(__name__)
+
+_UNKNOWN = Offset(1 << 62)
 
 
 class RecoveryReport(NamedTuple):
@@ -87,6 +94,8 @@ class RecoveredLog(NamedTuple):
     report: RecoveryReport
     damage: tuple[DamagedRange, ...] = ()
     """What is not sound below the recovery point."""
+    has_gaps: bool = False
+    """Whether offsets are known to be missing between batches, for compaction took them."""
 
 
 def recover_log(
@@ -95,23 +104,24 @@ def recover_log(
     config: LogConfig,
     *,
     now_ms: int,
-    recovery_point: Offset,
+    recovery_point: Offset | None,
     log_start_offset: Offset,
     high_watermark: Offset,
     is_clean_shutdown: bool,
     keeps_damage: bool = True,
-    may_have_gaps: bool = False,
+    may_have_gaps: bool | None = False,
     is_log_start_proved: bool = True,
     is_recovery_point_proved: bool = False,
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
 
+    recovery_point: None where nobody knows it any more.
+    may_have_gaps: whether cleaner-offset-checkpoint names the log; None where that file is not there.
     is_log_start_proved: whether a checksum vouches for that number; else no log is emptied because it ends before it.
     is_recovery_point_proved: whether one vouches for that number, and the caller tells whoever must know where less is there: then a
     log whose bytes are gone ends where they do. Else what is gone stays as damage, too, so that its offsets are not given again.
-
     keeps_damage: what is not sound below the recovery point stays as damage, to be repaired from another replica; else the log
-    ends before it.
+    ends before it, and its offsets have no gaps.
 
     Blocks; raises OSError when the disk fails.
     """
@@ -119,7 +129,16 @@ def recover_log(
     started_over = _finish_starting_over(disk, directory, config, now_ms=now_ms)
     if started_over is not None:
         recovery_point = log_start_offset = started_over
-    bases = _sweep(disk, directory)
+    if not keeps_damage:
+        bounds, gaps = _Bounds(recovery_point or Offset(0), Offset(0), Offset(0)), Gaps.NEVER
+    else:
+        gaps = {True: Gaps.KNOWN, False: Gaps.UNTOLD, None: Gaps.UNKNOWN}[may_have_gaps]
+        if recovery_point is None:
+            bounds, recovery_point = _Bounds(Offset(0), high_watermark, _UNKNOWN), high_watermark
+        else:
+            bounds = _Bounds(recovery_point, recovery_point, recovery_point)
+    recovery_point = recovery_point or Offset(0)
+    bases, lost_bases = _sweep(disk, directory)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
     if not segments:
         is_missing = recovery_point > log_start_offset
@@ -127,18 +146,17 @@ def recover_log(
         epochs = LeaderEpochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}")
         epochs.is_dirty = True
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset, report=report)
-    indexed = len(segments) if is_clean_shutdown else _first_to_prove(segments, recovery_point)
+    indexed = len(segments) if is_clean_shutdown else _first_to_prove(segments, bounds.recovery_point)
     epochs = _load_epochs(
         disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments, indexed=indexed, log_start_offset=log_start_offset
     )
     saved = list(epochs.entries)
     if is_clean_shutdown:
-        end_offset, report = _check_clean(segments, epochs, recovery_point, may_have_gaps=may_have_gaps)
+        end_offset, report = _check_clean(segments, epochs, bounds, lost_bases, gaps)
     else:
-        kept_end = recovery_point if keeps_damage else Offset(0)
-        end_offset, report = _prove(
-            disk, directory, segments, epochs, recovery_point, kept_end=kept_end, may_have_gaps=may_have_gaps
-        )
+        end_offset, report = _prove(disk, directory, segments, epochs, bounds, lost_bases, gaps)
+    if end_offset < recovery_point:
+        report = report._replace(is_flushed_data_lost=True)
     is_end_damaged = end_offset < recovery_point and recovery_point > log_start_offset
     is_cut_off = is_end_damaged and _is_cut_off(segments[-1])
     if is_cut_off:
@@ -205,7 +223,10 @@ def recover_log(
         logger.error(
             "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
         )
-    return RecoveredLog(Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage)
+    has_gaps = bool(may_have_gaps) or any(segment.has_gaps for segment in segments)
+    return RecoveredLog(
+        Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage, has_gaps
+    )
 
 
 def starts_over_at(disk: Disk, directory: str) -> Offset | None:
@@ -236,17 +257,21 @@ def _finish_starting_over(disk: Disk, directory: str, config: LogConfig, *, now_
     return offset
 
 
-def _sweep(disk: Disk, directory: str) -> list[Offset]:
-    """Remove what a deletion, a half-made file or a lost segment left; returns the base offsets, rising."""
+def _sweep(disk: Disk, directory: str) -> tuple[list[Offset], list[Offset]]:
+    """Remove what a deletion or a half-made file left. Returns the base offsets, rising; and those of segments whose log file is lost
+    between others: their indexes stay, for they tell that loss from what Kafka's cleaner leaves out."""
     names = disk.list_directory(directory)
     bases = sorted(Offset(int(name[:-4])) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal())
     known = {f"{base:020d}" for base in bases}
+    lost: set[Offset] = set()
     for name in names:
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in known
-        if name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
+        if is_orphan_index and stem.isdecimal() and bases and bases[0] < int(stem) < bases[-1]:
+            lost.add(Offset(int(stem)))
+        elif name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
-    return bases
+    return bases, sorted(lost)
 
 
 def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_offset: Offset) -> None:
@@ -361,11 +386,13 @@ def _is_cut_off(segment: LogSegment) -> bool:
 
 
 def _first_epoch(segment: LogSegment) -> Epoch | None:
-    """Of its first batch; None where there is none that can be read."""
+    """Of its first batch; None where there is none that is sound."""
     try:
-        return segment.header_at(0).partition_leader_epoch
+        header = segment.header_at(0)
+        is_sound = header.magic == MAGIC and crc_is_valid(segment.file.read(0, header.size_bytes), 0, header)
     except CorruptBatch:
         return None
+    return header.partition_leader_epoch if is_sound else None
 
 
 def _start_empty(
@@ -386,14 +413,25 @@ def _start_empty(
     return RecoveredLog(Segments([segment]), epochs, producers, aborted, at, at, report)
 
 
+class _Bounds(NamedTuple):
+    """What a stop may have left undone."""
+
+    recovery_point: Offset
+    """All below was flushed; 0 where that is not known."""
+    promised_end: Offset
+    """A log that ends below has lost something."""
+    kept_end: Offset
+    """Below it nothing is cut; _UNKNOWN where all may have been flushed."""
+
+
 def _check_clean(
-    segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset, *, may_have_gaps: bool
+    segments: list[LogSegment], epochs: LeaderEpochs, bounds: _Bounds, lost_bases: Sequence[Offset], gaps: Gaps
 ) -> tuple[Offset, RecoveryReport]:
     """After a clean stop every file is whole; what a person removed or a copy lost is made again, and what rotted meanwhile is
     noted as damage where this look at the end of the log finds it."""
-    scanned_bytes = 0
+    scanned_bytes, recovery_point = 0, bounds.recovery_point
     for number, segment in enumerate(segments[:-1]):
-        if _open_sealed(segment, following=segments[number + 1].base_offset, may_have_gaps=may_have_gaps):
+        if _open_sealed(segment, segments[number + 1].base_offset, lost_bases, gaps):
             logger.warning("the indexes of %s were lost or not its own, they are made again", segment.file.path)
             scanned_bytes += segment.file.size_bytes
         _settle(segment)
@@ -402,7 +440,14 @@ def _check_clean(
         active.become_active()
         last = active.offset_index.last()
         end_offset, stop = active.base_offset, 0
-        for position, header in active.headers(last[1] if last is not None else 0):
+        start = last[1] if last is not None else 0
+        if (
+            last is not None and gaps is Gaps.UNKNOWN
+        ):  # whether one is before the last batch: later nobody could tell it from rot
+            start = active.offset_index.position_at_or_before(active.base_offset + last[0] - 1)
+        for position, header in active.headers(start):
+            if header.base_offset != end_offset and (position > start or not start):
+                active.has_gaps = True
             end_offset, stop = header.next_offset, position + header.size_bytes
         if stop != active.file.size_bytes:  # of a log that was being deleted, and whose deletion a power cut undid
             raise CorruptBatch(f"{active.file.path} goes on behind its last batch, which ends at byte {stop}")
@@ -417,7 +462,7 @@ def _check_clean(
         logger.warning("%s after a clean stop: %s; making its indexes again", active.file.path, error)
         scanned_bytes += active.file.size_bytes
         epochs.truncate_from_end(active.base_offset)
-        end_offset = rebuild_segment(active, epochs, flushed_end=recovery_point, may_have_gaps=may_have_gaps)
+        end_offset = rebuild_segment(active, epochs, flushed_end=max(recovery_point, bounds.kept_end), gaps=gaps)
         truncated_bytes = _cut_tail(active) if end_offset >= recovery_point else 0
     is_flushed_data_lost = bool(truncated_bytes or active.damaged or end_offset < recovery_point)
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
@@ -428,42 +473,52 @@ def _prove(
     directory: str,
     segments: list[LogSegment],
     epochs: LeaderEpochs,
-    recovery_point: Offset,
-    *,
-    kept_end: Offset,
-    may_have_gaps: bool,
+    bounds: _Bounds,
+    lost_bases: Sequence[Offset],
+    gaps: Gaps,
 ) -> tuple[Offset, RecoveryReport]:
-    """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut. Below `kept_end`
-    nothing is cut."""
+    """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut."""
+    recovery_point, promised_end, kept_end = bounds
     first = _first_to_prove(segments, recovery_point)
     epochs.truncate_from_end(segments[first].base_offset)
     for offset in list_snapshots(disk, directory):
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable
             disk.remove(snapshot_path(directory, offset))
     for number, segment in enumerate(segments[:first]):
-        if _open_sealed(segment, following=segments[number + 1].base_offset, may_have_gaps=may_have_gaps):
+        if _open_sealed(segment, segments[number + 1].base_offset, lost_bases, gaps):
             segment.offset_index.file.sync()
             segment.time_index.file.sync()
         _settle(segment)
     scanned_bytes = truncated_bytes = 0
     end_offset = segments[first].base_offset
     number = first
+    early: list[tuple[LogSegment, Offset, Offset]] = []
     while number < len(segments):
         segment = segments[number]
         if segment.base_offset != end_offset:
             break
         scanned_bytes += segment.file.size_bytes
         named = _named_end(segment)
-        end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end, may_have_gaps=may_have_gaps)
         number += 1
         following = segments[number].base_offset if number < len(segments) else NO_OFFSET
-        is_whole = segment.size_bytes == segment.file.size_bytes
-        if may_have_gaps and is_whole and named <= end_offset < following <= recovery_point:
-            segment.early_end, end_offset = end_offset, following
-        elif end_offset < following <= kept_end:
-            note_damaged_tail(segment, end_offset, following)
+        # Above, a later segment may be the rest of one that was truncated.
+        if following == NO_OFFSET or following > kept_end:
+            end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end, gaps=gaps)
+        else:
+            epoch_max = _first_epoch(segments[number])
+            end_offset = rebuild_segment(
+                segment, epochs, flushed_end=following, following=following, epoch_max=epoch_max, gaps=gaps
+            )
+        if segment.has_gaps:
+            gaps = Gaps.KNOWN
+        if end_offset < following <= kept_end:
+            tail = Tail(end_offset, segment.size_bytes)
+            if _is_early(segment, tail, named, following, lost_bases):
+                early.append((segment, end_offset, following))
+            else:
+                note_damaged_tail(segment, end_offset, following)
             end_offset = following
-        elif end_offset < kept_end:
+        elif end_offset < promised_end and end_offset != following:
             # Damaged to the end of what was flushed; its bytes stay, later segments cannot hold anything flushed.
             break
         cut_bytes = _cut_tail(segment)
@@ -476,6 +531,11 @@ def _prove(
             _settle(segment)
         elif cut_bytes:
             break
+    for segment, end, following in early:
+        if gaps is Gaps.KNOWN:
+            segment.early_end = end
+        else:  # nobody compacted it: it has lost its tail
+            note_damaged_tail(segment, end, following)
     for segment in segments[number:]:
         logger.warning("%s does not follow a sound segment: removing it", segment.file.path)
         truncated_bytes += segment.file.size_bytes
@@ -485,27 +545,44 @@ def _prove(
     is_flushed_data_lost = end_offset < recovery_point or any(segment.damaged for segment in segments)
     if end_offset < recovery_point:
         logger.error("%s: flushed up to %d, but sound only up to %d", directory, recovery_point, end_offset)
+    elif truncated_bytes and kept_end == _UNKNOWN:
+        logger.warning(
+            "%s: the recovery point is not known; cut %d bytes behind the last sound batch, at offset %d",
+            directory,
+            truncated_bytes,
+            end_offset,
+        )
     elif truncated_bytes:
         # no loss: nobody was promised these bytes, and a kill leaves them in many logs at once
         logger.info("%s: cut %d unflushed bytes at offset %d", directory, truncated_bytes, end_offset)
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
 
 
-def _open_sealed(segment: LogSegment, *, following: Offset, may_have_gaps: bool) -> bool:
+def _open_sealed(segment: LogSegment, following: Offset, lost_bases: Sequence[Offset], gaps: Gaps) -> bool:
     """Look at the end of a sealed segment and its indexes; returns whether those had to be made again."""
     named = _named_end(segment)
     tail = _tail_by_indexes(segment)
     is_rebuilt = tail is None
     if tail is None:
-        end = rebuild_segment(segment, None, flushed_end=following, may_have_gaps=may_have_gaps)
+        end = rebuild_segment(segment, None, flushed_end=following, following=following, gaps=gaps)
         tail = Tail(end, segment.size_bytes)
         segment.size_bytes = segment.file.size_bytes
         segment.become_inactive()
-    if is_early(tail, named=named, following=following, size_bytes=segment.file.size_bytes):
+    if _is_early(segment, tail, named, following, lost_bases):
         segment.early_end = tail.end_offset
-    elif may_have_gaps and is_rebuilt and tail.end_offset < min(named, following) and not segment.damaged:
+    elif gaps is Gaps.NEVER:
+        pass
+    elif is_rebuilt and tail.end_offset < min(named, following) and not segment.damaged:
         note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else shows it
+    elif tail.stop == segment.file.size_bytes and any(tail.end_offset <= base < following for base in lost_bases):
+        note_damaged_tail(segment, tail.end_offset, following)
     return is_rebuilt
+
+
+def _is_early(segment: LogSegment, tail: Tail, named: Offset, following: Offset, lost_bases: Sequence[Offset]) -> bool:
+    """Whether a segment ends before the next one because Kafka's cleaner left it so: see early_end.py. No segment is lost between."""
+    is_between = any(tail.end_offset <= base < following for base in lost_bases)
+    return not is_between and is_early(tail, named=named, following=following, size_bytes=segment.file.size_bytes)
 
 
 def _tail_by_indexes(segment: LogSegment) -> Tail | None:

@@ -55,6 +55,10 @@ class SavedOffsets:
         self.doubts: list[str] = []
         """After load: what is wrong with the files."""
         self._point_ids: dict[TopicPartition, Uuid] = {}
+        self.has_recovery_points = False
+        """Whether the file of the recovery points could be read: then a log that it does not name is younger than the file."""
+        self.has_clean_offsets = False
+        """Whether the file of the clean offsets could be read: it names every log with gaps."""
         self.rising_log_starts: dict[UnifiedLog, Offset] = {}
         """Log starts that the file has, or is about to have, before the logs move there."""
         self.deleted: dict[TopicPartition, None] = {}
@@ -76,8 +80,10 @@ class SavedOffsets:
         starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
         self.recovery_points, self.log_starts = points.offsets, starts.offsets
         self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE).offsets
-        self.clean_offsets = self._read(checkpoints.CLEAN_OFFSETS_FILE).offsets
+        clean = self._read(checkpoints.CLEAN_OFFSETS_FILE)
+        self.clean_offsets, self.has_clean_offsets = clean.offsets, clean.is_known
         self.is_log_start_proved = starts.is_proved
+        self.has_recovery_points = points.is_known
         if points.twin is not None:
             offsets, self._point_ids = points.twin.offsets, dict(points.twin.topic_ids)
             self.proved_points = {name: (of, offsets[name]) for name, of in self._point_ids.items() if name in offsets}
@@ -96,6 +102,14 @@ class SavedOffsets:
         self.deleted = {name: None for saved in self._files.values() for name in saved if name not in self._logs}
         if self.deleted:
             self.deletion.set()
+
+    def recovery_point(self, topic_partition: TopicPartition) -> Offset | None:
+        """Of a log that is to be opened; None where it is not known any more. The file is there from the end of the first start on."""
+        return self.recovery_points.get(topic_partition, Offset(0)) if self.has_recovery_points else None
+
+    def has_gaps(self, topic_partition: TopicPartition) -> bool | None:
+        """Whether a log that is to be opened has gaps, as far as the file says; None where that is lost, or was never written."""
+        return topic_partition in self.clean_offsets if self.has_clean_offsets else None
 
     def _read(self, name: str) -> Settled:
         path = f"{self._directory}/{name}"
@@ -146,6 +160,7 @@ class SavedOffsets:
             ):
                 self._write(name, offsets)
             self.recovery_points, self.log_starts = points, starts
+            self.has_recovery_points = True
 
     def save_high_watermarks(self, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
         """Write them if one has moved. Raises OSError, also on a full disk: the reserve is not for them."""
@@ -158,11 +173,16 @@ class SavedOffsets:
 
     def save_clean_offset(self, log: UnifiedLog, offset: Offset) -> None:
         """Write how far a log is clean. Raises OSError."""
+        self.save_clean_offsets({log: offset})
+
+    def save_clean_offsets(self, offsets: Mapping[UnifiedLog, Offset]) -> None:
+        """Write how far these logs are clean, or only the file where it is lost. Raises OSError."""
         with self._saving:
-            if self._has(log):
-                clean = {**self.clean_offsets, log.topic_partition: offset}
+            here = {log.topic_partition: offset for log, offset in offsets.items() if self._has(log)}
+            if here or not self.has_clean_offsets:
+                clean = {**self.clean_offsets, **here}
                 self._write(checkpoints.CLEAN_OFFSETS_FILE, clean)
-                self.clean_offsets = clean
+                self.clean_offsets, self.has_clean_offsets = clean, True
 
     # -- what must not wait for them -------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ Invariants: what is not reported as damaged is exactly a chain of sound batches;
             boundaries of the undamaged log; memory and work of one step are bounded, whatever the bytes say.
 Read next:  scrubber.py, which drives it; unified_log.py for what a known damage changes.
 
-A batch's base offset, length and leader epoch are not under its checksum. So the check also asks that offsets continue (in a
-compacted log: that they rise) and that each epoch is the one the log's epoch cache has there. Where the chain breaks, the range
+A batch's base offset, length and leader epoch are not under its checksum. So the check also asks that offsets rise, that one
+which does not continue is below the next batch's (compaction left a gap; rot would contradict it), that the last batch ends where the
+segment does, and that each epoch is the one the log's epoch cache has there. Where the chain breaks, the range
 ends at the next bytes that are a whole sound batch of a later offset: found by the damaged batch's own length, else byte by byte.
 
 Kafka has nothing like it: there a flipped bit is found by whichever client or follower reads it first.
@@ -99,7 +100,7 @@ class CheckFacts(NamedTuple):
     is_sealed: bool = True
     """Whether it takes no more appends: then its indexes are checked too."""
     may_have_gaps: bool = False
-    """Whether compaction may have taken batches out of it: then offsets rise, and need not continue."""
+    """Whether compaction is known to have taken batches out of it: else a gap counts where the batch behind it proves it."""
 
 
 class SegmentCheck:
@@ -114,6 +115,8 @@ class SegmentCheck:
         self.greatest_timestamp_ms = -1
         """Of their records; -1 where none bears a time."""
         self.is_index_sound = True
+        self.has_gaps = False
+        """Whether offsets are missing between sound batches."""
         self._size = facts.size_bytes
         self._position = 0
         self._expected = facts.base_offset
@@ -153,7 +156,7 @@ class SegmentCheck:
                     break  # the next chunk begins with it
                 else:
                     found = self._checksum_of_large(read, position, header)
-                if found == header[CRC_FIELD] and self._is_below_next(read, position, header):
+                if found == header[CRC_FIELD] and self._is_in_place(read, position, header):
                     self._pass(position, header)
                     continue
                 reason = f"the checksum of the batch at {header[BASE_OFFSET_FIELD]} is wrong, or its offset"
@@ -167,7 +170,7 @@ class SegmentCheck:
         expected = self._expected
         if magic != MAGIC or length < _LENGTH_MIN or last_delta < 0:
             return f"no batch begins where offset {expected} should"
-        if base_offset != expected and (base_offset < expected or not self.facts.may_have_gaps):
+        if base_offset < expected:
             return f"a batch says offset {base_offset} where {expected} should be"
         if position + length + LOG_OVERHEAD_BYTES > self._size or base_offset + last_delta + 1 > self.facts.end_offset:
             return f"the batch at {expected} passes the segment's end"
@@ -176,15 +179,17 @@ class SegmentCheck:
             return f"the batch at {expected} says leader epoch {epoch}, it was written in {known}"
         return None
 
-    def _is_below_next(self, read: ReadAt, position: int, header: HeaderFields) -> bool:
-        """Whether a batch that begins later than it could is below the one behind it: an offset that rot has raised is not."""
+    def _is_in_place(self, read: ReadAt, position: int, header: HeaderFields) -> bool:
+        """Whether a sound batch is at its offset: rot may have raised one that begins later than it could."""
         if header[BASE_OFFSET_FIELD] == self._expected:
             return True
-        stop = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
-        if self._size - stop < HEADER_BYTES:
-            return True
-        last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
-        return bool(_unpack_header(read(stop, HEADER_BYTES))[BASE_OFFSET_FIELD] > last_offset)
+        end_offset = self.facts.end_offset
+        is_raised = is_offset_raised(
+            read, position, header, expected=self._expected, size_bytes=self._size, end_offset=end_offset
+        )
+        if is_raised is not None:
+            return not is_raised
+        return self.facts.may_have_gaps or header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD] + 1 == end_offset
 
     def _epoch_at(self, offset: int) -> int:
         number = bisect_right(self._starts, offset) - 1
@@ -196,15 +201,14 @@ class SegmentCheck:
         if self._size - stop >= HEADER_BYTES:
             following = _unpack_header(read(stop, HEADER_BYTES))
             next_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD] + 1
-            is_next = following[BASE_OFFSET_FIELD] == next_offset or (
-                self.facts.may_have_gaps and following[BASE_OFFSET_FIELD] > next_offset
-            )
-            if not is_next or following[MAGIC_FIELD] != MAGIC:
+            if following[BASE_OFFSET_FIELD] < next_offset or following[MAGIC_FIELD] != MAGIC:
                 return -1
         return _checksum(read, position + CRC_START, stop)
 
     def _pass(self, position: int, header: HeaderFields) -> None:
         self.batches += 1
+        if header[BASE_OFFSET_FIELD] != self._expected:
+            self.has_gaps = True
         self.greatest_timestamp_ms = max(self.greatest_timestamp_ms, header[MAX_TIMESTAMP_FIELD])
         last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
         index = self._index
@@ -290,6 +294,35 @@ def find_sound_batch(
             at = chunk.find(MAGIC, at + 1)
         begin += last + 1
     return None
+
+
+def is_offset_raised(
+    read: ReadAt, position: int, header: HeaderFields, *, expected: int, size_bytes: int, end_offset: int = -1
+) -> bool | None:
+    """Whether rot has raised the offset of a batch with a right checksum, at `position`, that begins after `expected`.
+
+    end_offset: where the batches of the file end, -1 where that is not known. False where the batch behind is of later offsets: then
+    compaction left the gap. None where nothing behind tells.
+    """
+    stop = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
+    last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
+    raw = read(stop, HEADER_BYTES)
+    if len(raw) < HEADER_BYTES:
+        return None
+    base_offset, length, _, magic, crc, _, last_delta, *_ = _unpack_header(raw)
+    behind_stop = stop + length + LOG_OVERHEAD_BYTES
+    if magic != MAGIC or length < _LENGTH_MIN or last_delta < 0 or behind_stop > size_bytes:
+        return None
+    if base_offset > last_offset:
+        return False
+    if base_offset <= expected or _checksum(read, stop + CRC_START, behind_stop) != crc:
+        return None
+    # One of the two has the wrong offset: the one that does not go with what comes next.
+    raw = read(behind_stop, HEADER_BYTES)
+    third = _unpack_header(raw)[BASE_OFFSET_FIELD] if len(raw) == HEADER_BYTES else end_offset
+    if third < 0:
+        return (header[BASE_OFFSET_FIELD] ^ expected).bit_count() == 1 or None
+    return third == base_offset + last_delta + 1 or third <= last_offset or None
 
 
 def merge(damages: Iterable[DamagedRange]) -> list[DamagedRange]:

@@ -38,7 +38,7 @@ from barnabas_log.repair import CheckableSegment
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, newest_in_time_index, pause_s, plan_pass
 from barnabas_log.segment import REPAIR_SUFFIX, LogSegment
-from barnabas_log.segment_proof import rebuild_segment
+from barnabas_log.segment_proof import Gaps, rebuild_segment
 from barnabas_log.time_index import TimeIndex
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition
@@ -145,6 +145,9 @@ class Scrubber:
         return True
 
     async def _take_in(self, log: UnifiedLog, checkable: CheckableSegment, job: _Job) -> None:
+        if job.has_gaps and not log.has_gaps:  # the file that names such logs was lost
+            log.listener.on_gap(log)
+            log.has_gaps = True
         known = set(log.damage)
         if repair.set_damage(log, checkable.facts.base_offset, job.damages):
             news = [damage for damage in log.damage if damage not in known]
@@ -318,6 +321,10 @@ class _Job:
         return 0 if self._check is None else self._check.batches
 
     @property
+    def has_gaps(self) -> bool:
+        return self._check is not None and self._check.has_gaps
+
+    @property
     def damages(self) -> list[DamagedRange]:
         return [] if self._check is None else self._check.damages
 
@@ -364,7 +371,7 @@ def _write_indexes(disk: Disk, log: UnifiedLog, checkable: CheckableSegment) -> 
         segment.time_index = TimeIndex(
             disk, checkable.time_index_path + REPAIR_SUFFIX, base_offset, bytes_max=bytes_max
         )
-        rebuild_segment(segment, None, may_have_gaps=log.may_have_gaps)
+        rebuild_segment(segment, None, gaps=Gaps.KNOWN)  # as the check took them
         segment.finish()
         for file in (segment.offset_index.file, segment.time_index.file):
             file.sync()

@@ -89,6 +89,7 @@ class LogSegment:
         "directory",
         "early_end",
         "file",
+        "has_gaps",
         "index_interval_bytes",
         "is_index_full",
         "is_outgrowing",
@@ -127,6 +128,8 @@ class LogSegment:
         """Where its bytes are known to be no batches; look-ups pass over them."""
         self.early_end: Offset | None = None
         """Where its last batch ends, if Kafka's cleaner left that before the next segment's base: see early_end.py."""
+        self.has_gaps = False
+        """Whether offsets are missing between its batches, as far as segment_proof.py has read it."""
         self._has_new_time = True
         """False while the time index is known to hold the greatest timestamp."""
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
@@ -262,6 +265,8 @@ class LogSegment:
         if first_ms is None:
             try:
                 first_ms = self._first_timestamp_ms = self.header_at(0).max_timestamp_ms
+            except CorruptBatch:  # rot: it refused every append
+                first_ms = self._first_timestamp_ms = _NO_TIMESTAMP
             except OSError as error:
                 if not is_out_of_descriptors(error):
                     raise

@@ -17,7 +17,7 @@ from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.producer_replay import load_producers
 from barnabas_log.producer_snapshots import remove_snapshots_after
 from barnabas_log.segment import BatchPlace, LogSegment
-from barnabas_log.segment_proof import rebuild_segment
+from barnabas_log.segment_proof import Gaps, rebuild_segment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 def truncate_to(log: UnifiedLog, offset: Offset) -> None:
-    """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset.
+    """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset, or where the one before it
+    ends if compaction left a gap between.
 
     Nothing happens at or past the log end. Below the log start, the log becomes empty at `offset`; within the batch of the
     log start, empty there.
@@ -50,7 +51,6 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
         if offset >= log.written_end_offset:
             _cut_unwritten(log)
             return
-    lowered = offset < log.flushed_end_offset
     try:
         log.disk.ensure_descriptors(STEP_DESCRIPTORS, log.directory)
         log.end_swap()
@@ -62,13 +62,14 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
             log.durability.forget_segment(active)
             _load_indexes(log, active)
         place = active.find(offset)
-        if place.base_offset > offset:  # compaction left nothing there
+        if log.may_have_gaps:  # where the batch before ends: a segment ends where the next one begins
             place = BatchPlace(place.position, active.end_before(place))
         if place.base_offset < log.log_start_offset:
             truncate_fully_and_start_at(log, log.log_start_offset)
             return
         active.truncate_to(place)
         log.durability.note_cut()
+        lowered = place.base_offset < log.flushed_end_offset
         _end_at(log, place.base_offset)
         remove_snapshots_after(log.disk, log.directory, place.base_offset)
         _cut_aborted(log, place.base_offset)
@@ -172,4 +173,5 @@ def _load_indexes(log: UnifiedLog, segment: LogSegment) -> None:
         segment.become_active()
     except (CorruptCheckpoint, FileNotFoundError) as error:
         logger.warning("%s; making the indexes of %s again", error, segment.file.path)
-        rebuild_segment(segment, None, flushed_end=log.flushed_end_offset, may_have_gaps=log.may_have_gaps)
+        gaps = Gaps.KNOWN if log.may_have_gaps else Gaps.UNTOLD
+        rebuild_segment(segment, None, flushed_end=log.flushed_end_offset, gaps=gaps)

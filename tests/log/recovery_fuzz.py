@@ -5,7 +5,8 @@ Invariants: one seed gives one log and one list of damages, in one order; image 
 Read next:  recovery.py of the room, which is judged.
 
 A log is written by a LogManager with small segments, several producers and leader epochs, rolls, retention, checkpoints, clean and
-unclean starts in between; then it is stopped cleanly, killed, or its power is cut. Of what is left then an image is made for
+unclean starts in between; every third one follows a compacted leader, so that offsets are missing between its batches. Then
+it is stopped cleanly, killed, or its power is cut. Of what is left then an image is made for
   - every length to which each of its files may be cut short
   - a flipped bit in each byte of each batch's header, and some in the records
   - each file's end as zeros, from many positions, and zeros or garbage behind the end
@@ -16,8 +17,10 @@ unclean starts in between; then it is stopped cleanly, killed, or its power is c
 The law: LogManager.load raises nothing, and no directory goes offline. What is read is what was written, at its offset; but a
 batch whose bytes were damaged may be given as it is where the start does not prove batches (below the recovery point, or after
 a clean stop: then its CRC is wrong, and the reader sees that) and reading may raise CorruptBatch there. Every synced batch
-before the first damaged byte of the log is there; where no log file was damaged, every synced batch is. Epochs and producers
-are what the batches say; not epochs where both their file and a log file are damaged. A second start finds the same, and the
+before the first damaged byte of the log is there, and every one below the recovery point that is in another file, whether or not the
+file of the recovery points is lost; where no log file was damaged, every synced batch is. What a power cut took may
+be reported as damaged where the recovery point is lost too. Epochs and producers
+are what the batches say; not where both a log file and the file that has them are damaged. A second start finds the same, and the
 log can be appended to.
 """
 
@@ -39,7 +42,7 @@ from typing import Any, NamedTuple
 from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
-from barnabas_log.config import LogManagerConfig
+from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_replay import note_producer
@@ -47,7 +50,7 @@ from barnabas_log.producer_snapshots import snapshot_path
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -85,7 +88,7 @@ class DamagedLater:
     """What is on the disk, and what is known of it."""
 
     files: Files
-    config: dict[str, int]
+    config: dict[str, Any]
     batches: dict[int, Written]
     """All that were ever written at their offset, and not cut since."""
     start_offset: int
@@ -116,10 +119,13 @@ class _Author:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = MemoryDisk()
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "segment_bytes": self.random.choice([400, 700, 1500]),
             "index_interval_bytes": self.random.choice([0, 150, 300]),
         }
+        self.has_gaps = not seed % 3
+        if self.has_gaps:
+            self.settings["cleanup_policy"] = CleanupPolicy.COMPACT
         self.config = make_config(**self.settings)
         self.batches: dict[int, Written] = {}
         self.former: dict[str, list[bytes]] = {}
@@ -165,7 +171,13 @@ class _Author:
             kwargs = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
         epoch = max(log.latest_epoch, 0) + random.choice([0, 0, 0, 1])
         value = b"%d" % log.log_end_offset
-        base = append(log, make_batch(random.randint(1, 3), value=value.ljust(40), **kwargs), epoch=epoch)
+        if self.has_gaps:
+            base = Offset(log.log_end_offset + random.choice([0, 0, 1, 2, 9]))
+            kwargs["leader_epoch"] = Epoch(epoch)
+            batch = make_batch(random.randint(1, 3), offset=base, value=value.ljust(40), **kwargs)
+            log.append_as_follower(batch, leader_epoch=Epoch(epoch))
+        else:
+            base = append(log, make_batch(random.randint(1, 3), value=value.ljust(40), **kwargs), epoch=epoch)
         data = take(log.read(base, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True))
         self.batches[base] = Written(base, log.log_end_offset, data)
 
@@ -207,7 +219,7 @@ class _Author:
                 known.append(data)
 
 
-def _manager(disk: MemoryDisk, settings: Mapping[str, int]) -> LogManager:
+def _manager(disk: MemoryDisk, settings: Mapping[str, Any]) -> LogManager:
     config = make_config(**settings)
     return LogManager(
         disk=disk,
@@ -308,10 +320,23 @@ class Image(NamedTuple):
 
     @property
     def recovery_point(self) -> int:
-        """As its file says; 0 where that cannot be read."""
-        with suppress(CorruptCheckpoint):
-            return read_offsets(_disk_of(self.files), f"{DATA}/{RECOVERY_POINTS_FILE}").get(ORDERS, Offset(0))
-        return 0
+        """As its file says, or said before it was lost: then, too, nothing below may be cut."""
+        files = self.log.files if self.is_recovery_point_lost else self.files
+        return read_offsets(_disk_of(files), f"{DATA}/{RECOVERY_POINTS_FILE}").get(ORDERS, Offset(0))
+
+    @property
+    def is_recovery_point_lost(self) -> bool:
+        """Whether nobody knows any more what was flushed."""
+        path = f"{DATA}/{RECOVERY_POINTS_FILE}"
+        try:
+            read_offsets(_disk_of(self.files), path)
+            return path not in self.files
+        except CorruptCheckpoint:
+            return True
+
+    def may_be_torn(self, offset: int) -> bool:
+        """Whether the power cut may have taken what was at the offset, and the start cannot know that nobody was promised it."""
+        return offset >= self.log.synced_end and self.is_recovery_point_lost
 
     def is_in_damaged_file(self, base: int) -> bool:
         """Whether the batch was in a log file that is damaged."""
@@ -408,7 +433,7 @@ def _read_on(log: UnifiedLog, offset: int, image: Image, found: dict[int, bytes]
         try:
             read = log.read(Offset(offset), bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True)
         except CorruptBatch as error:
-            if not image.damaged:
+            if not image.damaged and not image.may_be_torn(offset):
                 raise LawBroken(f"reading at {offset} raised {error!r}") from error
             return
         if not read.parts:
@@ -460,24 +485,28 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
         header = read_header(data)
         if header.next_offset <= expected:
             continue
-        if base > expected:
+        if any(expected < each.next_offset and each.base_offset < base for each in image.log.batches.values()):
             return  # a hole where the damage is
         note_producer(producers, header)
         if not epochs or header.partition_leader_epoch > epochs[-1][0]:
             epochs.append((header.partition_leader_epoch, base))
         expected = header.next_offset
     if expected != log.log_end_offset:
-        if image.damaged:
+        if image.damaged or image.may_be_torn(expected):
             return
         raise LawBroken(f"read up to {expected}, but the log ends at {log.log_end_offset}")
-    known = _from(start, log.leader_epochs.entries)
+    known = _at_batches(_from(start, log.leader_epochs.entries), found)
     epochs_file = f"{LOG}/{LEADER_EPOCHS_FILE}"
     is_epoch_lost = bool(image.damaged) and image.files.get(epochs_file) != image.log.files.get(epochs_file)
-    if epochs and not is_epoch_lost and known != _from(start, epochs):
-        raise LawBroken(f"leader epochs are {known}, the batches say {_from(start, epochs)}")
+    said = _at_batches(_from(start, epochs), found)
+    if epochs and not is_epoch_lost and known != said:
+        raise LawBroken(f"leader epochs are {known}, the batches say {said}")
     remembered = {each.producer_id: each.last for each in log.producers if each.last.last_offset >= start}
     written = {each.producer_id: each.last for each in producers if each.last.last_offset >= start}
-    if remembered != written:
+    is_unknowable = bool(image.damaged) and any(
+        image.files.get(path) != data for path, data in image.log.files.items() if path.endswith(".snapshot")
+    )
+    if remembered != written and not is_unknowable:
         raise LawBroken(f"producers are {remembered}, the batches say {written}")
 
 
@@ -486,6 +515,12 @@ def _from(start: int, epochs: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     pairs = list(epochs)
     covering = [pair for pair in pairs if pair[1] <= start][-1:]
     return [(epoch, start) for epoch, _ in covering] + [pair for pair in pairs if pair[1] > start]
+
+
+def _at_batches(epochs: Iterable[tuple[int, int]], found: Mapping[int, bytes]) -> list[tuple[int, int]]:
+    """The epochs, each from the first batch that is not before its start: one may begin where batches are missing."""
+    ends = [(base, read_header(data).next_offset) for base, data in sorted(found.items())]
+    return [(epoch, next((base for base, end in ends if end > start), start)) for epoch, start in epochs]
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------

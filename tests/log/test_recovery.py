@@ -613,3 +613,13 @@ def test_a_version_that_does_not_know_the_record_of_starting_over_leaves_none_be
     flush(log)
     again = open_log(disk.crash(Random(1)), recovery_point=end)
     assert (again.log_start_offset, again.log_end_offset) == (0, end)
+
+
+def test_a_rotten_first_header_of_the_active_segment_refuses_no_append() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log)
+    log.close()
+    again = open_log(disk, is_clean_shutdown=True, recovery_point=Offset(1))
+    disk.names[path(0, ".log")].content[11] = 34
+    assert append(again) == 1

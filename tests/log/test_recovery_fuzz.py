@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_log import recovery, segment_proof
 from barnabas_log.early_end import Tail
+from barnabas_wire.kafka.ids import Offset
 from tests.log.recovery_fuzz import run_seed
 
 IMAGES = 250
@@ -39,4 +40,24 @@ async def test_a_start_that_proves_nothing_is_found_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(segment_proof, "CRC_START", 61)
     monkeypatch.setattr(segment_proof, "crc32c", lambda data: 0)
     _, failures = await run_seed(1, images_max=50)
+    assert failures
+
+
+async def test_a_start_that_takes_a_gap_for_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = segment_proof.rebuild_segment
+    monkeypatch.setattr(
+        recovery,
+        "rebuild_segment",
+        lambda *rest, **named: original(*rest, **{**named, "gaps": segment_proof.Gaps.NEVER}),
+    )
+    _, failures = await run_seed(3, images_max=50)
+    assert failures
+
+
+async def test_a_start_that_cuts_though_nobody_knows_what_was_flushed_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It took a lost checkpoint for a young log, and removed what follows the first damage."""
+    monkeypatch.setattr(recovery, "_UNKNOWN", Offset(0))
+    _, failures = await run_seed(4, images_max=2 * IMAGES)
     assert failures

@@ -362,7 +362,7 @@ async def test_a_checkpoint_that_found_no_room_leaves_the_old_files_right() -> N
         disk.left = 5
         await manager.checkpoints.write_offsets()
         assert manager.health.online_directories == ["d"] and manager.health.full_directories == ["d"]
-        assert "d/recovery-point-offset-checkpoint" not in disk.names and log.leader_epochs.is_dirty
+        assert disk.names["d/recovery-point-offset-checkpoint"].content == b"0\n0\n" and log.leader_epochs.is_dirty
         disk.left = 1 << 20
         await manager.checkpoints.write_offsets()
         assert b"t 0 1" in disk.names["d/recovery-point-offset-checkpoint"].content and not log.leader_epochs.is_dirty

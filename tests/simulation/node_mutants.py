@@ -675,7 +675,9 @@ def _compaction_swaps_without_a_flush(patch: pytest.MonkeyPatch) -> None:
 def _recovery_takes_a_gap_for_the_end(patch: pytest.MonkeyPatch) -> None:
     original = segment_proof.rebuild_segment
     patch.setattr(
-        recovery, "rebuild_segment", lambda *rest, **named: original(*rest, **{**named, "may_have_gaps": False})
+        recovery,
+        "rebuild_segment",
+        lambda *rest, **named: original(*rest, **{**named, "gaps": segment_proof.Gaps.NEVER}),
     )
 
 
