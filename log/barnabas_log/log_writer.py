@@ -453,6 +453,9 @@ class LogWriter:
             self.producers.end_offset = self.log_end_offset
             if self.may_snapshot_producers:
                 durability.add_file(write_snapshot(self.disk, self.directory, self.producers))
+            note = self.aborted.write_note(old.base_offset, self.log_end_offset)
+            if note is not None:
+                durability.add_file(note)
             active = LogSegment.create(self.disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
             old.become_inactive()
         except OSError as error:

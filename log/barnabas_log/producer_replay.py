@@ -19,7 +19,8 @@ from barnabas_log.room import is_no_room
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.kafka.primitives import MalformedMessage
-from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch, iterate_records
+from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch, crc_is_valid, iterate_records
+from barnabas_wire.records.compression import CorruptCompressedData
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_transaction_end
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, en
                     break
                 if header.base_offset >= state.end_offset:
                     batch = segment.file.read(position, header.size_bytes) if is_marker(header) else b""
+                    if batch and not crc_is_valid(batch, 0, header):
+                        raise CorruptBatch(f"the checksum of the marker at offset {header.base_offset} is wrong")
                     aborted = note_producer(state, header, batch)
                     if aborted is not None:
                         state.aborted.append(aborted)
@@ -132,7 +135,7 @@ def _marker_in(batch: Buffer, header: BatchHeader) -> tuple[int, bool] | None:
         if record is None or kind not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
             return None
         return decode_transaction_end(record.value or b""), kind == ControlRecordType.COMMIT
-    except MalformedMessage as error:
+    except (MalformedMessage, CorruptCompressedData) as error:
         logger.error(
             "the control batch at offset %d cannot be read, its transaction stays open: %s", header.base_offset, error
         )

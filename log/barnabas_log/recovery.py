@@ -38,6 +38,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from barnabas_log.aborted_proof import remake_aborted
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransactions
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, START_OVER_FILE, read_start_over, write_epochs
 from barnabas_log.cleaner.swap import finish_swaps
@@ -54,6 +55,7 @@ from barnabas_log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    NOTE_SUFFIXES,
     REPAIR_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
@@ -68,6 +70,7 @@ from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Corrup
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = Offset(1 << 62)
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, *NOTE_SUFFIXES)
 
 
 class RecoveryReport(NamedTuple):
@@ -217,6 +220,10 @@ def recover_log(
     bases = [segment.base_offset for segment in segments]
     aborted = AbortedTransactions.load(disk, directory, bases, end_offset=end_offset)
     aborted.correct(producers.begin_offset, producers.aborted, bases)
+    for base in aborted.unsound:
+        remake_aborted(
+            aborted, disk, directory, segments, base, end_offset=end_offset, known_from=producers.begin_offset
+        )
     if not is_clean_shutdown and not damage and len(segments) > 1 and len(producers):
         keep_producers(disk, directory, producers, since=segments[-1].base_offset)
     if damage:
@@ -266,7 +273,7 @@ def _sweep(disk: Disk, directory: str) -> tuple[list[Offset], list[Offset]]:
     lost: set[Offset] = set()
     for name in names:
         stem, dot, suffix = name.partition(".")
-        is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in known
+        is_orphan_index = dot + suffix in _INDEX_SUFFIXES and stem not in known
         if is_orphan_index and stem.isdecimal() and bases and bases[0] < int(stem) < bases[-1]:
             lost.add(Offset(int(stem)))
         elif name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
@@ -639,5 +646,5 @@ def _cut_tail(segment: LogSegment) -> int:
 
 def _remove(disk: Disk, segment: LogSegment) -> None:
     segment.close()
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
         disk.remove(segment_path(segment.directory, segment.base_offset, suffix))

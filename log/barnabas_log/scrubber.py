@@ -24,12 +24,14 @@ import contextlib
 import json
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from barnabas_log import repair
+from barnabas_log.aborted_proof import read_aborted
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, differing
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
@@ -158,6 +160,35 @@ class Scrubber:
             self._on_damage(log)
         if not job.is_index_sound and not job.damages and repair.is_unchanged(log, checkable):
             await self._rebuild_indexes(log, checkable)
+        if checkable.facts.is_sealed and not job.damages and log.aborted:
+            await self._check_aborted(log, checkable)
+
+    async def _check_aborted(self, log: UnifiedLog, checkable: CheckableSegment) -> None:
+        """Compare the entries of a segment's .txnindex with its markers, where it has no note yet, and the files with the entries."""
+        base, aborted = Offset(checkable.facts.base_offset), log.aborted
+        if not repair.is_unchanged(log, checkable) or log.is_in_doubt:
+            return
+        end = log.segments.end_offset(checkable.segment, log_end_offset=log.log_end_offset)
+        if base in aborted.unproved:
+            entries = await self._disk.run(_read_aborted, self._disk, log, log.base_offsets, base, end)
+            if entries is None or not repair.is_unchanged(log, checkable):
+                return
+            aborted.replace(base, end, entries)
+        wrong = await self._disk.run(_write_beside, self._disk, aborted.files_of(base, end))
+        if not wrong or not repair.is_unchanged(log, checkable):
+            return
+        for path, content in wrong.items():
+            if content:
+                self._disk.rename(path + REPAIR_SUFFIX, path)
+            else:
+                self._disk.remove(path)
+        if any(path.endswith(TXN_INDEX_SUFFIX) for path in wrong):
+            logger.warning(
+                "%s: the .txnindex of %s was not what its markers say, it is made again",
+                log.topic_partition,
+                checkable.path,
+            )
+            self.stats.indexes_rebuilt += 1
 
     async def _rebuild_indexes(self, log: UnifiedLog, checkable: CheckableSegment) -> None:
         logger.warning("%s: an index of %s is damaged, making it again", log.topic_partition, checkable.path)
@@ -377,6 +408,32 @@ def _write_indexes(disk: Disk, log: UnifiedLog, checkable: CheckableSegment) -> 
             file.sync()
     finally:
         segment.close()
+
+
+def _read_aborted(
+    disk: Disk, log: UnifiedLog, bases: Sequence[Offset], base: Offset, end: Offset
+) -> list[AbortedTransaction] | None:
+    """As read_aborted, from files of its own. In a disk thread."""
+    segments: list[LogSegment] = []
+    try:
+        segments.extend(
+            LogSegment.open(disk, log.directory, each, log.config, now_ms=0) for each in bases if each < end
+        )
+        return read_aborted(disk, log.directory, segments, base, end)
+    except FileNotFoundError:  # retention or compaction took one
+        return None
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _write_beside(disk: Disk, contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Write those that are not so on the disk beside the ones in use; returns them. In a disk thread."""
+    wrong = differing(disk, contents)
+    for path, content in wrong.items():
+        if content:
+            disk.write_file_atomically(path + REPAIR_SUFFIX, content)
+    return wrong
 
 
 def _decode(entry: Mapping[str, Any]) -> DamagedRange:

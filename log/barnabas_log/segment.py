@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
+from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File
@@ -52,7 +52,8 @@ _SCAN_BYTES = 8192
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 REPAIR_SUFFIX = ".repair"
 """Of an index that was made again beside the one in use; left by a crash it is removed."""
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+NOTE_SUFFIXES = (TXN_CHECK_SUFFIX,)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX, *NOTE_SUFFIXES)
 DELETED_SUFFIX = ".deleted"
 _NO_TIMESTAMP = -1
 

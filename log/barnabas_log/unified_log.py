@@ -24,6 +24,7 @@ import contextlib
 import struct
 from typing import NamedTuple
 
+from barnabas_log.aborted_transactions import write_files
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File, FileRange
@@ -320,6 +321,8 @@ class UnifiedLog(LogWriter):
                 for file in (*self.dirty_files(), self.active.offset_index.file, self.active.time_index.file):
                     file.sync()
                 self.producers.end_offset = self.log_end_offset
+                if self.aborted:
+                    write_files(self.disk, self.aborted.files_of(self.active.base_offset, self.log_end_offset))
                 if self.may_snapshot_producers:
                     path = snapshot_path(self.directory, self.log_end_offset)
                     self.disk.write_file_atomically(path, encode_snapshot(self.producers))

@@ -5,10 +5,10 @@ Invariants: one seed gives one log and one list of damages, in one order; image 
 Read next:  recovery.py of the room, which is judged.
 
 A log is written by a LogManager with small segments, several producers and leader epochs, rolls, retention, checkpoints, clean and
-unclean starts in between; every third one follows a compacted leader, so that offsets are missing between its batches. Then
-it is stopped cleanly, killed, or its power is cut. Of what is left then an image is made for
+unclean starts in between; every third one follows a compacted leader, so that offsets are missing between its batches, and every
+fourth has transactions. Then it is stopped cleanly, killed, or its power is cut. Of what is left then an image is made for
   - every length to which each of its files may be cut short
-  - a flipped bit in each byte of each batch's header, and some in the records
+  - a flipped bit in each byte of each batch's header and of each entry of an aborted transaction, and some in the records
   - each file's end as zeros, from many positions, and zeros or garbage behind the end
   - each file missing, and each file as it was at an earlier time
   - each file left over as `.swap`, `.cleaned`, `.deleted` and `.tmp`, whole and half; snapshots at other offsets, whole and half
@@ -20,8 +20,9 @@ a clean stop: then its CRC is wrong, and the reader sees that) and reading may r
 before the first damaged byte of the log is there, and every one below the recovery point that is in another file, whether or not the
 file of the recovery points is lost; where no log file was damaged, every synced batch is. What a power cut took may
 be reported as damaged where the recovery point is lost too. Epochs and producers
-are what the batches say; not where both a log file and the file that has them are damaged. A second start finds the same, and the
-log can be appended to.
+are what the batches say; not where both a log file and the file that has them are damaged, or damage leaves them in
+doubt. A second start finds the same, and the
+log can be appended to. Where no log file was damaged, a reader of committed records gets no aborted record, and all others.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
 from barnabas_log import truncating
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.errors import CorruptCheckpoint
@@ -59,6 +61,7 @@ from barnabas_wire.records.batch import (
     iterate_batches,
     read_header,
 )
+from barnabas_wire.records.control import build_transaction_marker
 from tests.support.logs import NOW_MS, append, flush, make_batch, make_config, take
 
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)
@@ -91,6 +94,8 @@ class DamagedLater:
     config: dict[str, Any]
     batches: dict[int, Written]
     """All that were ever written at their offset, and not cut since."""
+    aborted: dict[int, int]
+    """Base offsets of the batches whose transaction was aborted -> the offset of the marker that did it."""
     start_offset: int
     synced_end: int
     places: dict[str, list[tuple[int, int]]]
@@ -124,6 +129,9 @@ class _Author:
             "index_interval_bytes": self.random.choice([0, 150, 300]),
         }
         self.has_gaps = not seed % 3
+        self.has_transactions = seed % 4 == 2 and not self.has_gaps
+        self.open: dict[int, list[int]] = {}
+        self.aborted: dict[int, int] = {}
         if self.has_gaps:
             self.settings["cleanup_policy"] = CleanupPolicy.COMPACT
         self.config = make_config(**self.settings)
@@ -136,8 +144,9 @@ class _Author:
         random = self.random
         await self._start()
         often = [self._append] * 8 + [lambda: flush(self.log)] * 3 + [self._checkpoint] * 2
-        rare = [self._cut, self._shorten, self._retire, self._stop]
-        for _ in range(random.randint(20, 45)):
+        # What is cut would open transactions anew.
+        rare = [self._append if self.has_transactions else self._cut, self._shorten, self._retire, self._stop]
+        for _ in range(random.randint(20, 45) + 30 * self.has_transactions):
             done = random.choice([*often, *rare])()
             if done is not None:
                 await done
@@ -154,14 +163,42 @@ class _Author:
             synced = log.flushed_end_offset
             disk = self.disk.crash(random)
         files = {path: bytes(inode.content) for path, inode in disk.names.items()}
-        return DamagedLater(files, self.settings, self.batches, start, synced, _places(files), self.former)
+        return DamagedLater(
+            files, self.settings, self.batches, self.aborted, start, synced, _places(files), self.former
+        )
 
     async def _start(self) -> None:
         self.manager = _manager(self.disk, self.settings)
         await self.manager.load()
         self.log = self.manager.get_or_create(ORDERS, TOPIC_ID, self.config)
 
+    def _append_transactional(self) -> None:
+        """A batch of one of two transactional producers, or the end of its transaction."""
+        log, random = self.log, self.random
+        producer_id, epoch = random.choice([7, 8]), Epoch(max(log.latest_epoch, 0))
+        at = log.log_end_offset
+        if producer_id in self.open and random.random() < 0.5:
+            is_commit = random.random() < 0.4
+            batch = build_transaction_marker(
+                producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, is_commit=is_commit, now_ms=NOW_MS
+            )
+            bases = self.open.pop(producer_id)
+            self.aborted.update({} if is_commit else dict.fromkeys(bases, int(at)))
+        else:
+            known = log.producers.get(producer_id)
+            sequence = known.last.last_sequence + 1 if known else 0
+            kwargs: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            batch = make_batch(random.randint(1, 3), value=b"%d" % at, is_transactional=True, **kwargs)
+            self.open.setdefault(producer_id, []).append(at)
+        log.append_as_leader(batch, leader_epoch=epoch, now_ms=NOW_MS, is_internal=True)
+        log.write_pending()
+        data = take(log.read(at, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True))
+        self.batches[at] = Written(at, log.log_end_offset, data)
+
     def _append(self) -> None:
+        if self.has_transactions and self.random.random() < 0.8:
+            self._append_transactional()
+            return
         log, random = self.log, self.random
         producer_id = random.choice([-1, 5, 6])
         kwargs: dict[str, Any] = {}
@@ -204,6 +241,8 @@ class _Author:
             self.disk.remove(path)
 
     async def _checkpoint(self) -> None:
+        if self.has_transactions:  # else a start reads all of them anew
+            self.log.update_high_watermark(self.log.flushed_end_offset)
         await self.manager.checkpoints.write_offsets()
         await self.manager.checkpoints.write_high_watermarks()
 
@@ -250,7 +289,11 @@ def damages(log: DamagedLater, random: Random) -> list[Damage]:
     for path, data in sorted(log.files.items()):
         found += _damages_of_a_file(path, data, random)
         if path.endswith(LOG_SUFFIX):
-            found += _flipped_bits(path, log.places[path], len(data), random)
+            at = [position + byte for position, _ in log.places[path] for byte in range(HEADER_BYTES)]
+            at += [random.randrange(len(data)) for _ in log.places[path]]
+            found += _flipped_bits(path, at, random)
+        elif path.endswith(TXN_INDEX_SUFFIX):
+            found += _flipped_bits(path, range(len(data)), random)
     for path, contents in sorted(log.former.items()):
         if path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and path in log.files:
             found += [_put(f"{path} as it was at time {n}", path, data) for n, data in enumerate(contents)]
@@ -278,9 +321,7 @@ def _damages_of_a_file(path: str, data: bytes, random: Random) -> list[Damage]:
     return found
 
 
-def _flipped_bits(path: str, places: list[tuple[int, int]], size: int, random: Random) -> list[Damage]:
-    at = [position + byte for position, _ in places for byte in range(HEADER_BYTES)]
-    at += [random.randrange(size) for _ in places]
+def _flipped_bits(path: str, at: Iterable[int], random: Random) -> list[Damage]:
     found = []
     for position in at:
         bit = random.randrange(8)
@@ -487,7 +528,7 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
             continue
         if any(expected < each.next_offset and each.base_offset < base for each in image.log.batches.values()):
             return  # a hole where the damage is
-        note_producer(producers, header)
+        note_producer(producers, header, data)
         if not epochs or header.partition_leader_epoch > epochs[-1][0]:
             epochs.append((header.partition_leader_epoch, base))
         expected = header.next_offset
@@ -495,6 +536,8 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
         if image.damaged or image.may_be_torn(expected):
             return
         raise LawBroken(f"read up to {expected}, but the log ends at {log.log_end_offset}")
+    if not image.damaged and (shown := _shown_though_aborted(log, found, image.log.aborted)):
+        raise LawBroken(f"a reader of committed records is shown the aborted batches at {shown}")
     known = _at_batches(_from(start, log.leader_epochs.entries), found)
     epochs_file = f"{LOG}/{LEADER_EPOCHS_FILE}"
     is_epoch_lost = bool(image.damaged) and image.files.get(epochs_file) != image.log.files.get(epochs_file)
@@ -503,11 +546,31 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
         raise LawBroken(f"leader epochs are {known}, the batches say {said}")
     remembered = {each.producer_id: each.last for each in log.producers if each.last.last_offset >= start}
     written = {each.producer_id: each.last for each in producers if each.last.last_offset >= start}
-    is_unknowable = bool(image.damaged) and any(
+    is_snapshot_lost = any(
         image.files.get(path) != data for path, data in image.log.files.items() if path.endswith(".snapshot")
     )
+    is_unknowable = bool(image.damaged) and (is_snapshot_lost or log.is_in_doubt)
     if remembered != written and not is_unknowable:
         raise LawBroken(f"producers are {remembered}, the batches say {written}")
+
+
+def _shown_though_aborted(log: UnifiedLog, found: Mapping[int, bytes], aborted: Mapping[int, int]) -> list[int]:
+    """What a reader of committed records differs in from what was written: base offsets that it is shown, or not, wrongly."""
+    begun = sorted(log.aborted.within(log.log_start_offset, log.log_end_offset), key=lambda each: each.first_offset)
+    dropped: dict[int, int] = {}
+    wrong: list[int] = []
+    for base, data in sorted(found.items()):
+        header = read_header(data)
+        while begun and begun[0].first_offset <= header.last_offset:
+            each = begun.pop(0)
+            dropped[each.producer_id] = each.last_offset
+        if header.is_control:
+            dropped.pop(header.producer_id, None)
+        elif header.next_offset > log.log_start_offset:
+            is_dropped = header.is_transactional and header.producer_id in dropped
+            if is_dropped != (aborted.get(base) in found):
+                wrong.append(base)
+    return wrong
 
 
 def _from(start: int, epochs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_log import recovery, segment_proof
+from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.early_end import Tail
 from barnabas_wire.kafka.ids import Offset
 from tests.log.recovery_fuzz import run_seed
@@ -61,3 +62,16 @@ async def test_a_start_that_cuts_though_nobody_knows_what_was_flushed_is_found_o
     monkeypatch.setattr(recovery, "_UNKNOWN", Offset(0))
     _, failures = await run_seed(4, images_max=2 * IMAGES)
     assert failures
+
+
+async def test_a_start_that_believes_any_txnindex_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "remake_aborted", lambda *_, **__: None)
+    _, failures = await run_seed(14, images_max=400)
+    assert failures and "aborted" in str(failures[0].error)
+
+
+async def test_a_log_that_writes_no_notes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a lost file says that nothing was aborted."""
+    monkeypatch.setattr(AbortedTransactions, "write_note", lambda *_: None)
+    _, failures = await run_seed(14, images_max=400)
+    assert failures and "aborted" in str(failures[0].error)

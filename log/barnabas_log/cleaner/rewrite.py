@@ -14,7 +14,13 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, encode
+from barnabas_log.aborted_transactions import (
+    TXN_CHECK_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    AbortedTransaction,
+    encode,
+    encode_check,
+)
 from barnabas_log.cleaner.survival import NO_TIMESTAMP, KeyOffsets, LastBatch, Rules, Transactions, survivor
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.disk import Disk
@@ -254,15 +260,17 @@ def _rewrite_group(
         segment.finish()
         aborted = tuple(transactions.kept[aborted_before:])
         if aborted:
-            index = disk.open(segment_path(job.run_directory, base_offset, TXN_INDEX_SUFFIX), create=True)
-            index.append([b"".join(map(encode, aborted))])
-            index.close()
+            entries = b"".join(map(encode, aborted))
+            for suffix, content in ((TXN_INDEX_SUFFIX, entries), (TXN_CHECK_SUFFIX, encode_check(entries))):
+                index = disk.open(segment_path(job.run_directory, base_offset, suffix), create=True)
+                index.append([content])
+                index.close()
         output = Output(base_offset, group_end, segment.size_bytes, tuple(group), aborted)
     finally:
         segment.close()
     if is_changed:
         return output, bytes_read, output.size_bytes
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, TXN_CHECK_SUFFIX):
         disk.remove(segment_path(job.run_directory, base_offset, suffix))
     return None, bytes_read, output.size_bytes
 

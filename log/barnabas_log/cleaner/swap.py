@@ -27,11 +27,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
+from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.cleaner.rewrite import Output
 from barnabas_log.disk import Disk
 from barnabas_log.scrub import CheckFacts, SegmentCheck
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, NOTE_SUFFIXES, TIME_INDEX_SUFFIX, segment_path
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 CLEANING_DIRECTORY: Final = ".cleaning"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX)
+SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, *NOTE_SUFFIXES, LOG_SUFFIX)
 """Of what is moved, the log last."""
 
 
@@ -233,7 +233,7 @@ def _finish(disk: Disk, directory: str, record: SwapRecord) -> None:
         path = segment_path(directory, record.base_offset, suffix)
         if disk.exists(path + SWAP_SUFFIX):
             disk.rename(path + SWAP_SUFFIX, path)
-        elif suffix == TXN_INDEX_SUFFIX and not record.has_aborted:
+        elif suffix in (TXN_INDEX_SUFFIX, TXN_CHECK_SUFFIX) and not record.has_aborted:
             disk.remove(path)  # of the source
 
 
