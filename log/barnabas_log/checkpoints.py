@@ -131,7 +131,7 @@ def read_clean_shutdown(disk: Disk, path: str) -> int | None:
         return int(content["brokerEpoch"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return -1
 
 

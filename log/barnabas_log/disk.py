@@ -135,6 +135,10 @@ class Disk(Protocol):
         """Whether a file or directory of that name is there."""
         ...
 
+    def is_directory(self, path: StrPath) -> bool:
+        """Whether a directory of that name is there, and no file."""
+        ...
+
     def list_directory(self, path: StrPath) -> list[str]:
         """Names in the directory, sorted."""
         ...
@@ -505,6 +509,10 @@ class RealDisk:
     def exists(self, path: StrPath) -> bool:
         """See Disk.exists."""
         return os.path.exists(path)
+
+    def is_directory(self, path: StrPath) -> bool:
+        """See Disk.is_directory."""
+        return os.path.isdir(path)
 
     def list_directory(self, path: StrPath) -> list[str]:
         """See Disk.list_directory."""

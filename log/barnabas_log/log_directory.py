@@ -104,6 +104,10 @@ class LogDirectory:
             path = self.file(name)
             if name == OWN_DIRECTORY:
                 continue
+            is_log = name.endswith(DELETE_SUFFIX) or parse_directory_name(name) is not None
+            if is_log and not self._disk.is_directory(path):
+                logger.warning("%s is no directory, and is passed over: move it away", path)
+                continue
             if name.endswith(DELETE_SUFFIX):
                 await self._disk.run(self._disk.remove_tree, path)
                 continue
@@ -197,4 +201,5 @@ def open_all(opening: Sequence[Callable[[], UnifiedLog]]) -> list[UnifiedLog | E
 def parse_directory_name(name: str) -> TopicPartition | None:
     """The partition of a log's directory; None for any other name."""
     topic, dash, partition = name.rpartition("-")
-    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
+    is_number = partition.isdecimal() and str(int(partition)) == partition
+    return TopicPartition(topic, int(partition)) if dash and topic and is_number else None

@@ -41,6 +41,10 @@ class LogListener(Protocol[LogT]):
         may take the gap for rot. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
         ...
 
+    def on_index_doubted(self, log: LogT, base_offset: int) -> None:
+        """An index of that segment does not fit it, and look-ups go without: it is to be checked, and made again."""
+        ...
+
     def on_storage_failed(self, log: LogT, error: OSError) -> None:
         """A write failed; the log takes nothing more."""
         ...
@@ -66,6 +70,9 @@ class NoListener:
     def begin_flush(self, log: object) -> bool:
         """Nobody does."""
         return False
+
+    def on_index_doubted(self, log: object, base_offset: int) -> None:
+        """Nobody makes it again."""
 
     def on_recovery_point_lowered(self, log: object) -> None:
         """Nobody keeps one."""

@@ -340,6 +340,8 @@ class LogManager:
         """Blocks; in any thread."""
         path = directory.file(str(wanted.topic_partition))
         is_new = not self._disk.exists(path)
+        if not is_new and not self._disk.is_directory(path):
+            raise StorageFailed(f"{path} is a file where the partition's log is to be: move it away")
         try:
             if wanted.topic_partition in directory.saved.deleted:
                 directory.saved.forget_deleted()
@@ -518,6 +520,10 @@ class LogManager:
             directory.saved.save_clean_offset(log, log.clean_offset)
         except OSError as error:
             raise self.health.refuse(directory, error) from error
+
+    def on_index_doubted(self, log: UnifiedLog, base_offset: int) -> None:
+        """See LogListener.on_index_doubted."""
+        self.repairs.request_check(log, base_offset)
 
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
         """See LogListener.on_storage_failed."""

@@ -36,9 +36,13 @@ class OffsetIndex(SparseIndex):
         """Say that the batch ending with `last_offset` starts at `position`."""
         self.append(last_offset - self.base_offset, position)
 
+    def entry_at_or_before(self, offset: int) -> tuple[int, int] | None:
+        """(relative last offset, position) of the last batch it names that does not end after `offset`."""
+        return self.floor(offset - self.base_offset, column=0)
+
     def position_at_or_before(self, offset: int) -> int:
         """A batch boundary from which a scan finds `offset`; 0 when the index knows none nearer."""
-        entry = self.floor(offset - self.base_offset, column=0)
+        entry = self.entry_at_or_before(offset)
         if entry is None:
             return 0
         _, position = entry

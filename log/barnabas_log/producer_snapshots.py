@@ -85,7 +85,9 @@ def list_snapshots(disk: Disk, directory: str) -> list[Offset]:
     return sorted(
         Offset(int(name.removesuffix(".snapshot")))
         for name in disk.list_directory(directory)
-        if name.endswith(".snapshot") and name.removesuffix(".snapshot").isdecimal()
+        if name.endswith(".snapshot")
+        and name == f"{name.removesuffix('.snapshot'):0>20}.snapshot"
+        and name[:20].isdecimal()
     )
 
 

@@ -60,6 +60,7 @@ from barnabas_log.segment import (
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     LogSegment,
+    is_offset_name,
     segment_path,
 )
 from barnabas_log.segment_proof import Gaps, note_damaged_tail, rebuild_segment
@@ -268,13 +269,13 @@ def _sweep(disk: Disk, directory: str) -> tuple[list[Offset], list[Offset]]:
     """Remove what a deletion or a half-made file left. Returns the base offsets, rising; and those of segments whose log file is lost
     between others: their indexes stay, for they tell that loss from what Kafka's cleaner leaves out."""
     names = disk.list_directory(directory)
-    bases = sorted(Offset(int(name[:-4])) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal())
+    bases = sorted(Offset(int(name[:-4])) for name in names if name.endswith(LOG_SUFFIX) and is_offset_name(name[:-4]))
     known = {f"{base:020d}" for base in bases}
     lost: set[Offset] = set()
     for name in names:
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in _INDEX_SUFFIXES and stem not in known
-        if is_orphan_index and stem.isdecimal() and bases and bases[0] < int(stem) < bases[-1]:
+        if is_orphan_index and is_offset_name(stem) and bases and bases[0] < int(stem) < bases[-1]:
             lost.add(Offset(int(stem)))
         elif name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")

@@ -165,4 +165,5 @@ def reload_indexes(log: UnifiedLog, base_offset: int) -> None:
     if segment.base_offset == base_offset and segment is not log.active:
         segment.offset_index.reload()
         segment.time_index.reload()
+        segment.is_index_doubted = False
         segment.boundaries.clear()

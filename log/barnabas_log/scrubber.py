@@ -115,8 +115,10 @@ class Scrubber:
     async def check(self, log: UnifiedLog, base_offset: int, *, is_throttled: bool = False) -> bool:
         """Check one segment and report to the log what of it is damaged. False when nothing can be said: it has gone, or was cut.
 
-        Raises OSError.
+        Raises OSError, StorageFailed.
         """
+        if log.active.base_offset == base_offset and log.active.is_index_doubted:
+            repair.seal(log, base_offset)  # the indexes of what grows are not made again
         checkable = repair.checkable(log, base_offset)
         if checkable is None:
             return False
@@ -158,6 +160,8 @@ class Scrubber:
                 logger.error("%s: damaged in %s: %s", log.topic_partition, checkable.path, damage)
             await self.save()
             self._on_damage(log)
+        if job.is_index_sound:
+            checkable.segment.is_index_doubted = False
         if not job.is_index_sound and not job.damages and repair.is_unchanged(log, checkable):
             await self._rebuild_indexes(log, checkable)
         if checkable.facts.is_sealed and not job.damages and log.aborted:
@@ -303,7 +307,7 @@ class Scrubber:
                         self._restore(log, _decode(entry))
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
             logger.error("%s cannot be read (%s): scrubbing from the beginning", self._path, error)
 
     def _restore(self, log: UnifiedLog, damage: DamagedRange) -> None:

@@ -16,6 +16,7 @@ Not obvious:
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -46,6 +47,8 @@ from barnabas_wire.records.batch import (
 )
 from barnabas_wire.tuples import new_tuple
 
+logger = logging.getLogger(__name__)
+
 BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
 _SCAN_BYTES = 8192
@@ -70,6 +73,11 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
+def is_offset_name(stem: str) -> bool:
+    """Whether that is how an offset is written in the names of a segment's files."""
+    return len(stem) == 20 and stem.isdecimal() and stem.isascii()
+
+
 class LogSegment:
     """One segment of one log. `create` a new one or `open` one that is there."""
 
@@ -92,6 +100,7 @@ class LogSegment:
         "file",
         "has_gaps",
         "index_interval_bytes",
+        "is_index_doubted",
         "is_index_full",
         "is_outgrowing",
         "offset_index",
@@ -129,6 +138,8 @@ class LogSegment:
         """Where its bytes are known to be no batches; look-ups pass over them."""
         self.early_end: Offset | None = None
         """Where its last batch ends, if Kafka's cleaner left that before the next segment's base: see early_end.py."""
+        self.is_index_doubted = False
+        """Whether the offset index was found to name bytes that are not what it says: it is not asked until it is made again."""
         self.has_gaps = False
         """Whether offsets are missing between its batches, as far as segment_proof.py has read it."""
         self._has_new_time = True
@@ -390,17 +401,40 @@ class LogSegment:
         if position is not None:
             return new_tuple(BatchPlace, (position, offset))
         next_offset = self.base_offset
-        for position, header in self.headers(self.offset_index.position_at_or_before(offset)):
+        for position, header in self.headers(self._scan_start(offset)):
             if header.last_offset >= offset:
                 self.remember(header.base_offset, position)
                 return BatchPlace(position, header.base_offset)
             next_offset = header.next_offset
         return BatchPlace(self.file.size_bytes, max(next_offset, self._damaged_end(self.file.size_bytes)))
 
+    def _scan_start(self, offset: int) -> int:
+        """A batch boundary from which a scan finds `offset`. An entry of an index that lay on the disk is held against its batch."""
+        index = self.offset_index
+        if not self.is_index_doubted:
+            entry = index.entry_at_or_before(offset)
+            if entry is None:
+                return 0
+            relative_offset, position = entry
+            if index.is_own or self._end_of_damage(position) > position:
+                return position
+            try:
+                if self.header_at(position).last_offset == self.base_offset + relative_offset:
+                    return position
+            except CorruptBatch:
+                pass
+            self.doubt_index()
+        return max((position for known, position in self.boundaries.items() if known <= offset), default=0)
+
+    def doubt_index(self) -> None:
+        """The offset index does not fit the log: it rotted, or the log did."""
+        logger.warning("%s names bytes where its batches are not; it is made again", self.offset_index.path)
+        self.is_index_doubted = True
+
     def end_before(self, place: BatchPlace) -> Offset:
         """Where the batch before a place ends: of a compacted segment that may be below the place's own offset."""
         end = self.base_offset
-        for position, header in self.headers(self.offset_index.position_at_or_before(place.base_offset - 1)):
+        for position, header in self.headers(self._scan_start(place.base_offset - 1)):
             if position >= place.position:
                 break
             end = header.next_offset
@@ -416,7 +450,7 @@ class LogSegment:
 
         The index answers without a look at the log; where it is too coarse, the headers after `start` do.
         """
-        position = self.offset_index.position_up_to(limit)
+        position = 0 if self.is_index_doubted else self.offset_index.position_up_to(limit)
         if position > start:
             return position
         boundary = start
@@ -428,10 +462,14 @@ class LogSegment:
 
     def header_at(self, position: int) -> BatchHeader:
         """Header of the batch at a boundary. Raises CorruptBatch."""
+        if position < 0:  # as an index says that rotted; the system would take it for an error of the disk
+            raise CorruptBatch(f"no batch is at byte {position} of {self.file.path}")
         return read_header(self.file.read(position, HEADER_BYTES))
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each written batch from a boundary on; known damage is passed over. Raises CorruptBatch."""
+        if position < 0:
+            raise CorruptBatch(f"no batch is at byte {position} of {self.file.path}")
         end = self.file.size_bytes
         chunk, chunk_start = b"", position
         while end - position >= HEADER_BYTES:
@@ -457,7 +495,7 @@ class LogSegment:
     def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> Record | None:
         """The first record at or after both the time and the offset. Opens the batches that may hold it."""
         index_offset = max(self.time_index.offset_at_or_before(timestamp_ms), start_offset)
-        for position, header in self.headers(self.offset_index.position_at_or_before(index_offset)):
+        for position, header in self.headers(self._scan_start(index_offset)):
             if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
                 for record in self.records_at(position):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:

@@ -39,6 +39,7 @@ class SparseIndex:
         "_first",
         "_greatest",
         "_is_loaded",
+        "_is_own",
         "_layout",
         "_second",
         "_written",
@@ -55,6 +56,7 @@ class SparseIndex:
         self._first = array("q")
         self._second = array("q")
         self._is_loaded = False
+        self._is_own = False
         self._written = 0
         self._count = -1
         self._greatest: tuple[int, int] | None = None
@@ -62,7 +64,7 @@ class SparseIndex:
 
     def create(self) -> None:
         """Start empty and loaded; a file left by an earlier process is emptied."""
-        self._is_loaded = True
+        self._is_loaded = self._is_own = True
         self._first, self._second = array("q"), array("q")
         self._written = 0
         self._open(create=True).truncate(0)
@@ -74,13 +76,13 @@ class SparseIndex:
             raise CorruptCheckpoint(f"{self.path} has {file.size_bytes} bytes, no multiple of {self._layout.size}")
         first, second = array("q"), array("q")
         for a, b in self._layout.iter_unpack(file.read(0, file.size_bytes)):
-            if first and (a <= first[-1] or b < second[-1]):
+            if (first and (a <= first[-1] or b < second[-1])) or b < 0:
                 raise CorruptCheckpoint(f"{self.path} does not rise at entry {len(first)}")
             first.append(a)
             second.append(b)
         self._first, self._second = first, second
         self._written = len(first)
-        self._is_loaded = True
+        self._is_loaded, self._is_own = True, False
 
     def unload(self) -> None:
         """Write what is new and keep nothing in memory: the segment will not grow again."""
@@ -89,7 +91,12 @@ class SparseIndex:
             self._count = self._written
             self._greatest = None
             self._first, self._second = array("q"), array("q")
-            self._is_loaded = False
+            self._is_loaded = self._is_own = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its entries are those that were added since it was made: none was read from a disk."""
+        return self._is_own
 
     def __len__(self) -> int:
         if self._is_loaded:

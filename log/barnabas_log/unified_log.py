@@ -148,6 +148,8 @@ class UnifiedLog(LogWriter):
             base_offset = offset
             if position < 0:
                 position, base_offset = segment.find(offset)
+                if segment.is_index_doubted:
+                    self.listener.on_index_doubted(self, segment.base_offset)
             if end >= segment_end:
                 end_position, next_offset = file.size_bytes, segment_end
             else:
@@ -160,6 +162,9 @@ class UnifiedLog(LogWriter):
                 size = cut - position
                 if cut < end_position and size > 0:
                     (next_offset,) = _unpack_offset(file.read(cut, 8))
+                    if not base_offset < next_offset <= segment_end and not segment.is_index_doubted:
+                        segment.doubt_index()
+                        return self.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=at_least_one_batch)
             if size <= 0:
                 if segment.early_end is not None and offset >= segment.early_end and segment_end < end:
                     return self.read(segment_end, bytes_max=bytes_max, end=end, at_least_one_batch=at_least_one_batch)

@@ -8,7 +8,7 @@ A log is written by a LogManager with small segments, several producers and lead
 unclean starts in between; every third one follows a compacted leader, so that offsets are missing between its batches, and every
 fourth has transactions. Then it is stopped cleanly, killed, or its power is cut. Of what is left then an image is made for
   - every length to which each of its files may be cut short
-  - a flipped bit in each byte of each batch's header and of each entry of an aborted transaction, and some in the records
+  - a flipped bit in each byte of each batch's header and of each index, and some in the records
   - each file's end as zeros, from many positions, and zeros or garbage behind the end
   - each file missing, and each file as it was at an earlier time
   - each file left over as `.swap`, `.cleaned`, `.deleted` and `.tmp`, whole and half; snapshots at other offsets, whole and half
@@ -292,7 +292,7 @@ def damages(log: DamagedLater, random: Random) -> list[Damage]:
             at = [position + byte for position, _ in log.places[path] for byte in range(HEADER_BYTES)]
             at += [random.randrange(len(data)) for _ in log.places[path]]
             found += _flipped_bits(path, at, random)
-        elif path.endswith(TXN_INDEX_SUFFIX):
+        elif path.endswith((TXN_INDEX_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
             found += _flipped_bits(path, range(len(data)), random)
     for path, contents in sorted(log.former.items()):
         if path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and path in log.files:

@@ -66,7 +66,7 @@ def load_incarnation(disk: Disk, metadata_directory: str) -> StoredIncarnation:
             former_epoch=int(content["former_epoch"]),
             is_unfinished=bool(content.get("is_unfinished", False)),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(
             f"{path} is damaged ({error}); restore it, or have this node begin anew: barnabas-server quorum rejoin "
             f"{metadata_directory}"

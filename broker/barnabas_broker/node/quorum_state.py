@@ -48,7 +48,7 @@ def decode_hard_state(data: bytes, *, path: str) -> HardState:
         voted_id = int(content["votedId"])
         voted = None if voted_id < 0 else ReplicaKey(BrokerId(voted_id), Uuid.parse(content["votedDirectoryId"]))
         return HardState(Epoch(int(content["leaderEpoch"])), BrokerId(int(content["leaderId"])), voted)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedQuorumState(
             f"{path} cannot be read ({error}). Do not delete it alone: this replica could vote twice. Restore it, or give "
             "the node a new, freshly formatted metadata directory and let the other controllers outvote it"

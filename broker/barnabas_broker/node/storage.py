@@ -70,8 +70,8 @@ class MetaProperties:
     @classmethod
     def decode(cls, data: bytes, path: str) -> MetaProperties:
         """Read the file's text; raises StorageError naming the file."""
-        values = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line and line[0] != "#")
         try:
+            values = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line and line[0] != "#")
             if values["version"] != "1":
                 raise StorageError(f"{path} has version {values['version']}; this barnabas reads version 1")
             return cls(
@@ -81,7 +81,8 @@ class MetaProperties:
             )
         except (KeyError, ValueError) as error:
             raise StorageError(
-                f"{path} is damaged ({error}); restore it from a copy of this node's directory"
+                f"{path} is damaged ({error}): restore it from a copy of this node's directory. Without one, move the directory away "
+                "and run barnabas storage format --ignore-formatted --cluster-id ID: its replicas are fetched from the others"
             ) from error
 
 
@@ -263,7 +264,7 @@ def _write_voters(
     """The first voters are written once; afterwards only their addresses may be written again."""
     directory = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0")
     path = os.path.join(directory, BOOTSTRAP_CHECKPOINT)
-    if not is_new and disk.exists(path) and bootstrap_voters(disk.read_file(path)).keys != voters.keys:
+    if not is_new and disk.exists(path) and bootstrap_voters(disk.read_file(path), name=path).keys != voters.keys:
         raise StorageError(
             f"{path} holds other voters than --initial-controllers: only their addresses may change on a formatted directory"
         )
@@ -277,7 +278,7 @@ def _write_voters(
             raise StorageError(
                 f"{path} is written already: --add-scram is for a new cluster; give users a password with `barnabas user create`"
             )
-        records = bootstrap_records(disk.read_file(path)) if disk.exists(path) else []
+        records = bootstrap_records(disk.read_file(path), name=path) if disk.exists(path) else []
     disk.make_directory(directory)
     disk.write_file_atomically(path, bootstrap_snapshot(voters, records))
 

@@ -183,6 +183,10 @@ class MemoryDisk:
         """See Disk.exists."""
         return str(path) in self.names or str(path) in self.directories
 
+    def is_directory(self, path: Any) -> bool:
+        """See Disk.is_directory."""
+        return str(path) in self.directories
+
     def list_directory(self, path: Any) -> list[str]:
         """See Disk.list_directory."""
         self.need_descriptor(str(path))

@@ -185,7 +185,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[SwapRecord]:
         records.append(f"{directory}/{name}")
         try:
             record = SwapRecord.decode(disk.read_file(f"{directory}/{name}"))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             logger.warning("%s/%s is not whole: the swap is undone", directory, name)
             continue
         if _is_to_be_finished(disk, directory, record):

@@ -101,19 +101,17 @@ def bootstrap_snapshot(voters: VoterSet, records: Sequence[bytes] = ()) -> bytes
     return b"".join(snapshot_batches(groups, epoch=Epoch(0), timestamp_ms=0, voters=voters))
 
 
-def bootstrap_records(data: bytes) -> list[bytes]:
-    """The encoded records in a bootstrap checkpoint. Raises DamagedSnapshot."""
-    found = SnapshotRecords(lambda position, size: data[position : position + size], name="the bootstrap checkpoint")
+def bootstrap_records(data: bytes, *, name: str = "the bootstrap checkpoint") -> list[bytes]:
+    """The encoded records in a bootstrap checkpoint. Raises DamagedSnapshot, naming `name`."""
+    found = SnapshotRecords(lambda position, size: data[position : position + size], name=name)
     return [record for group in found.groups() for record in group]
 
 
-def bootstrap_voters(data: bytes) -> VoterSet:
-    """The voters in a bootstrap checkpoint; raises DamagedSnapshot when it is cut, changed, or holds none."""
-    head = prove_snapshot(lambda position, size: data[position : position + size], name="the bootstrap checkpoint")
+def bootstrap_voters(data: bytes, *, name: str = "the bootstrap checkpoint") -> VoterSet:
+    """The voters in a bootstrap checkpoint; raises DamagedSnapshot, naming `name`, when it is cut, changed, or holds none."""
+    head = prove_snapshot(lambda position, size: data[position : position + size], name=name)
     if head.voters is None:
-        raise DamagedSnapshot(
-            "the bootstrap checkpoint names no voters; restore it from another controller's directory"
-        )
+        raise DamagedSnapshot(f"{name} names no voters; restore it from another controller's directory")
     return head.voters
 
 
