@@ -40,6 +40,7 @@ from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.opening import open_partition_log
 from barnabas_log.removals import DELETE_SUFFIX, Removals
 from barnabas_log.room import is_no_room
+from barnabas_log.time_search import TimeJudging
 from barnabas_log.topic_witness import Fate, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
@@ -596,10 +597,33 @@ class LogManager:
                 await asyncio.sleep(0)
             if log in self._homes.directories and not log.is_failed:
                 self._retire(log)
+                if log.untimed and await self._judge_times(log):
+                    self._retire(log)
+
+    async def _judge_times(self, log: UnifiedLog) -> bool:
+        """Read the true times of the segments that seem old; whether the log may be looked at again."""
+        try:
+            judging = TimeJudging(log, log.untimed)
+        except OSError as error:
+            log.failed_by(error)
+            return False
+        try:
+            await self._disk.run(judging.run)
+        except FileNotFoundError:  # it went by its size meanwhile
+            return False
+        except OSError as error:
+            if not is_out_of_descriptors(error) and not log.is_failed:
+                self.health.fail(self._homes.directories[log], error)
+            return False
+        finally:
+            judging.close()
+        for base_offset in judging.unread:
+            self.repairs.request_check(log, base_offset)
+        return log in self._homes.directories and not log.is_failed
 
     def _retire(self, log: UnifiedLog) -> None:
         try:
-            self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms())
+            self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms(), may_block=False)
         except (StorageFailed, OutOfDescriptors):
             return  # the log has informed its listener, or is looked at again next time
         self.remove_later(log)

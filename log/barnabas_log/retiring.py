@@ -7,17 +7,23 @@ Read next:  retention.py (which may go), manager.py (when).
 
 from __future__ import annotations
 
-from barnabas_log.retention import SegmentFacts, deletable_count
+from barnabas_log.retention import UNLIMITED, SegmentFacts, deletable_count
+from barnabas_log.true_times import is_judged, judge
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.records.batch import CorruptBatch
 
 
-def apply_retention(log: UnifiedLog, now_ms: int) -> int:
+def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True) -> int:
     """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
+
+    What seems to go by its age is read first, for the headers of its batches may not prove that (true_times.py): here, or with
+    may_block=False by the caller, in a disk thread, for the segments that are in `log.untimed` then; they do not go before.
 
     The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
     `is_retention_owed`, and a flush is asked for.
     """
     log.is_retention_owed = False
+    log.untimed = ()
     log.now_ms = max(log.now_ms, now_ms)
     config = log.config
     segments = log.segments
@@ -34,10 +40,12 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
             # What cannot be read of it may be younger than the rest, but hardly than what follows.
             newest_ms = max(facts[number].largest_timestamp_ms, facts[number + 1].largest_timestamp_ms)
             facts[number] = facts[number]._replace(largest_timestamp_ms=newest_ms)
+    retention_ms = config.retention_ms if config.is_retention_on else UNLIMITED
+    _date_truly(log, facts, now_ms, retention_ms, may_block=may_block)
     count = deletable_count(
         facts,
         now_ms=now_ms,
-        retention_ms=config.retention_ms if config.is_retention_on else -1,
+        retention_ms=retention_ms,
         retention_bytes=config.retention_bytes if config.is_retention_on else -1,
         log_start_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
@@ -65,3 +73,28 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
     log.damage = tuple(damage for damage in log.damage if damage.end_offset > log.log_start_offset)
     log.listener.on_log_start_moved(log)
     return count
+
+
+def _date_truly(log: UnifiedLog, facts: list[SegmentFacts], now_ms: int, retention_ms: int, *, may_block: bool) -> None:
+    """Give the oldest segments, up to the first that is too young to go by age, the times of their records. Raises StorageFailed."""
+    untimed: list[int] = []
+    for number, segment in enumerate(log.segments):
+        fact = facts[number]
+        if retention_ms == UNLIMITED or now_ms - fact.largest_timestamp_ms <= retention_ms or not fact.size_bytes:
+            break
+        if not is_judged(segment) and may_block:
+            try:
+                judge(log.disk, segment, is_sealed=segment is not log.active)
+            except CorruptBatch:
+                pass  # what cannot be read proves nothing
+            except OSError as error:
+                raise log.failed_by(error) from error
+        if is_judged(segment):
+            newest_ms = max(segment.newest_ms(now_ms=now_ms), fact.largest_timestamp_ms)
+            facts[number] = fact._replace(largest_timestamp_ms=newest_ms)
+            if now_ms - newest_ms <= retention_ms:
+                break
+        else:
+            untimed.append(segment.base_offset)
+            facts[number] = fact._replace(largest_timestamp_ms=now_ms)
+    log.untimed = tuple(untimed)

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.config import INT32_MAX, LogConfig
@@ -47,6 +47,9 @@ from barnabas_wire.records.batch import (
 )
 from barnabas_wire.tuples import new_tuple
 
+if TYPE_CHECKING:
+    from barnabas_log.true_times import TrueTime
+
 logger = logging.getLogger(__name__)
 
 BOUNDARIES_MAX = 256
@@ -55,7 +58,8 @@ _SCAN_BYTES = 8192
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 REPAIR_SUFFIX = ".repair"
 """Of an index that was made again beside the one in use; left by a crash it is removed."""
-NOTE_SUFFIXES = (TXN_CHECK_SUFFIX,)
+TRUE_TIME_SUFFIX = ".truetime"
+NOTE_SUFFIXES = (TXN_CHECK_SUFFIX, TRUE_TIME_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX, *NOTE_SUFFIXES)
 DELETED_SUFFIX = ".deleted"
 _NO_TIMESTAMP = -1
@@ -106,6 +110,7 @@ class LogSegment:
         "offset_index",
         "size_bytes",
         "time_index",
+        "true_time",
     )
 
     def __init__(
@@ -138,6 +143,8 @@ class LogSegment:
         """Where its bytes are known to be no batches; look-ups pass over them."""
         self.early_end: Offset | None = None
         """Where its last batch ends, if Kafka's cleaner left that before the next segment's base: see early_end.py."""
+        self.true_time: TrueTime | None = None
+        """What true_times.py found in it; of a part of it where it has grown since."""
         self.is_index_doubted = False
         """Whether the offset index was found to name bytes that are not what it says: it is not asked until it is made again."""
         self.has_gaps = False
@@ -329,6 +336,7 @@ class LogSegment:
         self.offset_index.create()
         self.time_index.create()
         self.size_bytes = 0
+        self.true_time = None
         self.is_index_full = False
         self._bytes_since_index = 0
         self._has_new_time = True
@@ -339,7 +347,7 @@ class LogSegment:
     def truncate_to(self, place: BatchPlace) -> None:
         """Drop the batch at `place` and all after it. The indexes must be loaded and everything written."""
         position = place.position
-        self.early_end = None
+        self.early_end = self.true_time = None
         self.file.truncate(position)
         self.size_bytes = position
         self.offset_index.truncate_to_position(position)
@@ -370,11 +378,12 @@ class LogSegment:
         """Time of its newest record, for retention; where none bears a time, when this was last asked and found it to have grown."""
         if self.size_bytes != self._seen_bytes:
             self._seen_bytes, self._seen_ms = self.size_bytes, now_ms
-        greatest_ms = self.max_timestamp[0]
+        greatest_ms = max(self.max_timestamp[0], -1 if self.true_time is None else self.true_time.greatest_ms)
         return greatest_ms if greatest_ms >= 0 else self._seen_ms
 
     def date_repaired(self, header: BatchHeader) -> None:
         """A batch is readable again: retention counts its time at once, and not only when the time index has it."""
+        self.true_time = None
         if header.max_timestamp_ms > self.max_timestamp[0]:
             self._max_timestamp = (header.max_timestamp_ms, header.last_offset)
 
@@ -492,11 +501,20 @@ class LogSegment:
         """The records of the batch at a boundary, opened. Raises CorruptBatch."""
         return iterate_records(self.file.read(position, self.header_at(position).size_bytes))
 
-    def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> Record | None:
-        """The first record at or after both the time and the offset. Opens the batches that may hold it."""
+    def find_timestamp(
+        self, timestamp_ms: int, *, start_offset: int, is_doubtful: Callable[[BatchHeader], bool] | None = None
+    ) -> Record | None:
+        """The first record at or after both the time and the offset. Opens the batches that may hold it.
+
+        is_doubtful: which of them to open whatever their header says; None believes all, and the time index.
+        """
         index_offset = max(self.time_index.offset_at_or_before(timestamp_ms), start_offset)
+        if is_doubtful is not None:
+            index_offset = start_offset
         for position, header in self.headers(self._scan_start(index_offset)):
-            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
+            if header.last_offset >= start_offset and (
+                header.max_timestamp_ms >= timestamp_ms or (is_doubtful is not None and is_doubtful(header))
+            ):
                 for record in self.records_at(position):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                         return record

@@ -2,7 +2,7 @@
 
 May touch:  the held files and copied indexes it was given.   Must not touch: the log, which goes on meanwhile.
 Invariants: it sees the log as it was when the search was made, and later appends perhaps; its files stay open until `close`.
-Read next:  segment.py, which searches one segment.
+Read next:  segment.py, which searches one segment; true_times.py for what headers are worth.
 
 Opening a batch decompresses it (up to the bound of iterate_records), and what is old is read from the disk: on the loop one
 request blocked every connection for as long as both take.
@@ -15,29 +15,101 @@ from collections.abc import Sequence
 
 from barnabas_log.errors import NoRoom
 from barnabas_log.segment import LogSegment
+from barnabas_log.true_times import TrueTime, is_doubtful, is_judged, judge, judge_from
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.records.batch import CorruptBatch
 
 COMPACTED_MAX = 8
 """Segments of a compacted log that one search looks into."""
+UNJUDGED_BYTES_MAX = 1024 * 1024 * 1024
+"""Of segments of which nobody knows yet whether their headers tell the truth, and whose headers say that they are too old, one search
+reads so much all the same, or one segment: the newest before those that are sure. It keeps what it learns, so that a later search
+reads others. From a cold disk that is some seconds."""
+
+
+class TimeJudging:
+    """Segments of one log that are read for the true times of their records. Made and closed on the log's loop; `run` blocks and runs
+    in a disk thread."""
+
+    def __init__(self, log: UnifiedLog, bases: Sequence[int]) -> None:
+        """bases: of the segments. Raises OSError."""
+        self._log = log
+        self._cuts = log.durability.cuts
+        self._held: list[tuple[LogSegment, LogSegment]] = []
+        """Of the log, and a copy that is read."""
+        self._sealed = {segment.base_offset for segment in log.segments if segment is not log.active}
+        self.unread: list[int] = []
+        """Base offsets of those that could not be read to their end."""
+        wanted = set(bases)
+        try:
+            for segment in log.segments:
+                if segment.base_offset in wanted:
+                    self._held.append((segment, segment.freeze()))
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def segments(self) -> list[LogSegment]:
+        """The copies."""
+        return [frozen for _, frozen in self._held]
+
+    def run(self) -> None:
+        """Judge all of them. Raises OSError."""
+        for segment in self.segments:
+            try:
+                self.judge(segment)
+            except CorruptBatch:
+                self.unread.append(segment.base_offset)
+
+    def judge(self, segment: LogSegment) -> TrueTime:
+        """Judge one. Raises CorruptBatch, OSError."""
+        return judge(self._log.disk, segment, is_sealed=segment.base_offset in self._sealed)
+
+    def close(self) -> None:
+        """Tell the log what was found, unless it was cut meanwhile, and let go of the files."""
+        for segment, frozen in self._held:
+            found = frozen.true_time
+            if (
+                found is not None
+                and self._cuts == self._log.durability.cuts
+                and found.judged_bytes <= segment.size_bytes
+            ):
+                segment.true_time = found
+            frozen.close_indexes()
+            frozen.file.release()
+        self._held = []
 
 
 class TimeSearch:
     """Made and closed on the log's loop; the rest blocks and runs in a disk thread."""
 
-    def __init__(self, segments: Sequence[LogSegment], *, log_start_offset: Offset) -> None:
-        """segments: frozen ones, of which the last surely holds what is searched, if any does."""
-        self._segments = segments
-        self._log_start_offset = log_start_offset
+    def __init__(
+        self, log: UnifiedLog, bases: Sequence[int], *, known: Sequence[TrueTime] = (), is_open: bool = False
+    ) -> None:
+        """bases: of the segments that may hold what is searched. known: of those that are not looked into, for `of_greatest`.
+        is_open: see there. Raises OSError."""
+        self._judging = TimeJudging(log, bases)
+        self._log_start_offset = log.log_start_offset
+        self._known = known
+        self.is_open = is_open
+        """Whether a search that finds nothing may find something when it is made again: headers promised it, nobody knew whether
+        they lie, and further segments were left out."""
 
     def first_at(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """(offset, timestamp) of the first record at or after the time; None if there is none.
 
         Raises CorruptBatch, OSError; FileNotFoundError where a segment was retired meanwhile.
         """
-        for segment in self._segments:
-            if segment.max_timestamp[0] >= timestamp_ms:
-                record = segment.find_timestamp(timestamp_ms, start_offset=self._log_start_offset)
+        for segment in self._judging.segments:
+            true = self._judging.judge(segment)
+            if true.greatest_ms >= timestamp_ms:
+                record = segment.find_timestamp(
+                    timestamp_ms,
+                    start_offset=self._log_start_offset,
+                    is_doubtful=is_doubtful if true.doubtful else None,
+                )
                 if record is not None:
                     return Offset(record.offset), record.timestamp_ms
         return None
@@ -47,61 +119,73 @@ class TimeSearch:
 
         Raises what first_at raises.
         """
-        greatest_ms = max((segment.max_timestamp[0] for segment in self._segments), default=-1)
-        found = self.first_at(greatest_ms) if greatest_ms >= 0 else None
-        if found is None and greatest_ms >= 0 and (greatest_ms := self._greatest_left()) >= 0:
-            found = self.first_at(greatest_ms)
-        return found
-
-    def _greatest_left(self) -> int:
-        """From the log start on, where the greatest of a segment may have been deleted; -1 if undated."""
-        start, left_ms = self._log_start_offset, [-1]
-        for segment in self._segments:
-            if segment.base_offset >= start:
-                left_ms.append(segment.max_timestamp[0])
-                continue
-            for position, header in segment.headers(segment.offset_index.position_at_or_before(start)):
-                if header.base_offset >= start:
-                    left_ms.append(header.max_timestamp_ms)
-                elif header.last_offset >= start:
-                    left_ms += [each.timestamp_ms for each in segment.records_at(position) if each.offset >= start]
-        return max(left_ms)
+        found = list(self._known)
+        for segment in self._judging.segments:
+            true = self._judging.judge(segment)
+            if true.offset < self._log_start_offset:
+                true = judge_from(segment, self._log_start_offset)
+            found.append(true)
+        _, greatest_ms, offset, _ = min(found, key=lambda each: (-each.greatest_ms, each.offset), default=TrueTime())
+        return (offset, greatest_ms) if greatest_ms >= 0 else None
 
     def close(self) -> None:
         """Let go of the files."""
-        for segment in self._segments:
-            segment.close_indexes()
-            segment.file.release()
-        self._segments = ()
+        self._judging.close()
 
 
 def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
     """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
 
     Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
-    surely does. Of a compacted log any may not, since the header of an emptied batch keeps its time: there, up to COMPACTED_MAX are
-    searched. Raises StorageFailed or OutOfDescriptors.
+    surely does, if it is known (true_times.py). Of a compacted log any may not, since the header of an emptied batch keeps its time:
+    there, up to COMPACTED_MAX are searched. Raises StorageFailed or OutOfDescriptors.
     """
     with contextlib.suppress(NoRoom):
         log.write_pending()
     start, segments = log.log_start_offset, log.segments
-    chosen: list[LogSegment] = []
     first = segments.floor(start)
-    sure, sure_max = 0, COMPACTED_MAX if log.may_have_gaps else 1
-    try:
+    candidates = [segment for segment in segments if segment.base_offset >= start or segment is first]
+    if timestamp_ms is None:
+        wanted_ms = max((_newest_ms(each) for each in candidates if each.base_offset >= start), default=0)
+    else:
         wanted_ms = timestamp_ms
-        if wanted_ms is None:
-            wanted_ms = max((each.max_timestamp[0] for each in segments if each.base_offset >= start), default=0)
-        for segment in segments:
-            if segment.base_offset < start and segment is not first:
-                continue
-            is_sure = segment.base_offset >= start
-            if segment.max_timestamp[0] >= wanted_ms or (timestamp_ms is None and not is_sure):
-                chosen.append(segment.freeze())
-                sure += is_sure
-                if sure == sure_max:
-                    break
+    # One whose headers promise it may not have it, where nobody knows: then the next is looked into too.
+    sure, sure_max = 0, 2 * (COMPACTED_MAX if log.may_have_gaps else 1)
+    chosen: list[int] = []
+    is_open = False
+    unjudged: list[LogSegment] = []
+    for segment in candidates:
+        is_sure = segment.base_offset >= start
+        if _newest_ms(segment) >= wanted_ms or (timestamp_ms is None and not is_sure):
+            chosen.append(segment.base_offset)
+            sure += (2 if is_judged(segment) else 1) if is_sure else 0
+            if sure >= sure_max and timestamp_ms is not None:
+                is_open = not is_judged(segment)
+                break
+        elif not is_judged(segment):
+            unjudged.append(segment)
+    if timestamp_ms is None:
+        chosen = chosen[-2 * COMPACTED_MAX :]
+    bases = set(chosen)
+    left_bytes = UNJUDGED_BYTES_MAX
+    for segment in reversed(unjudged):
+        if left_bytes < UNJUDGED_BYTES_MAX and segment.size_bytes > left_bytes:
+            break
+        left_bytes -= segment.size_bytes
+        bases.add(segment.base_offset)
+    known = [
+        segment.true_time
+        for segment in candidates
+        if segment.base_offset not in bases and segment.true_time is not None and is_judged(segment)
+    ]
+    try:
+        return TimeSearch(log, sorted(bases), known=known, is_open=is_open)
     except OSError as error:
-        TimeSearch(chosen, log_start_offset=start).close()
         raise log.failed_by(error) from error
-    return TimeSearch(chosen, log_start_offset=start)
+
+
+def _newest_ms(segment: LogSegment) -> int:
+    """The greatest time of its records where that is known, else what its headers say."""
+    if segment.true_time is not None and is_judged(segment):
+        return segment.true_time.greatest_ms
+    return segment.max_timestamp[0]

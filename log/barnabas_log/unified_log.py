@@ -106,6 +106,8 @@ class UnifiedLog(LogWriter):
         """Everything below was compacted by the last run of the cleaner."""
         self.pending_swap: PendingSwap | None = None
         """Of the cleaner, while its record may be on disk."""
+        self.untimed: tuple[int, ...] = ()
+        """Base offsets of segments that seem old enough to go, once their records are known to be: see retiring.py."""
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
         self.damage: tuple[DamagedRange, ...] = ()

@@ -27,6 +27,8 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
+SEARCHES_MAX = 8
+"""Searches for one time, each of which finds out that headers of further segments lie."""
 RunBlocking = Callable[..., Awaitable[Any]]
 """Runs a function with its arguments in a thread of the disk."""
 
@@ -116,13 +118,17 @@ async def list_offset_by_time(
 
 async def _search(partition: Partition, timestamp_ms: int, run_blocking: RunBlocking) -> tuple[Offset, int] | None:
     is_greatest = timestamp_ms == MAX_TIMESTAMP
-    search = search_by_time(partition.log, None if is_greatest else timestamp_ms)
-    try:
-        found: tuple[Offset, int] | None = await (
-            run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
-        )
-    finally:
-        search.close()
+    found: tuple[Offset, int] | None = None
+    for _ in range(SEARCHES_MAX):
+        search = search_by_time(partition.log, None if is_greatest else timestamp_ms)
+        try:
+            found = await (
+                run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
+            )
+        finally:
+            search.close()
+        if found is not None or not search.is_open:
+            break
     return found
 
 

@@ -38,6 +38,7 @@ from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, Fet
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from tests.log.test_true_times import batch_of
 from tests.support.logs import make_batch
 from tests.support.replicas import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, registration
 
@@ -536,6 +537,21 @@ async def test_a_record_above_the_hw_is_not_listed(bench: PartitionBench) -> Non
     bench.lead(isr=(1, 2))
     bench.append(5)
     assert await listed_by_time(bench, 1002) == (-1, -1, -1)
+
+
+async def test_a_record_is_listed_by_its_own_time_though_its_header_says_another(bench: PartitionBench) -> None:
+    """The header says the first record's time, as some clients write it. Spark's pushdown of times found no rows."""
+    bench.lead(isr=(1,))
+    log = bench.partition.log
+    for first_ms in (1000, 2000, 3000):
+        log.append_as_leader(batch_of(first_ms, first_ms + 500, first_ms + 200), leader_epoch=Epoch(1), now_ms=0)
+    log.write_pending()
+    bench.append(1)
+    assert await listed_by_time(bench, 1001) == (1500, 1, 1)
+    assert await listed_by_time(bench, 2000) == (2000, 3, 1)
+    assert await listed_by_time(bench, 3101) == (3500, 7, 1)
+    assert await listed_by_time(bench, MAX_TIMESTAMP) == (3500, 7, 1)
+    assert await listed_by_time(bench, 3501) == (-1, -1, -1)
 
 
 async def listed_by_time(bench: PartitionBench, timestamp_ms: int) -> ListedOffset:

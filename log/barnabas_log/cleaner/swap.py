@@ -31,7 +31,14 @@ from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.cleaner.rewrite import Output
 from barnabas_log.disk import Disk
 from barnabas_log.scrub import CheckFacts, SegmentCheck
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, NOTE_SUFFIXES, TIME_INDEX_SUFFIX, segment_path
+from barnabas_log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    NOTE_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRUE_TIME_SUFFIX,
+    segment_path,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 
@@ -233,7 +240,7 @@ def _finish(disk: Disk, directory: str, record: SwapRecord) -> None:
         path = segment_path(directory, record.base_offset, suffix)
         if disk.exists(path + SWAP_SUFFIX):
             disk.rename(path + SWAP_SUFFIX, path)
-        elif suffix in (TXN_INDEX_SUFFIX, TXN_CHECK_SUFFIX) and not record.has_aborted:
+        elif suffix == TRUE_TIME_SUFFIX or (suffix in (TXN_INDEX_SUFFIX, TXN_CHECK_SUFFIX) and not record.has_aborted):
             disk.remove(path)  # of the source
 
 

@@ -1,0 +1,158 @@
+"""The true times of a segment's records, where the headers of its batches do not prove them.
+
+May touch:  a segment, reading; its note.   Must not touch: clocks, the loop, the log.
+Invariants: what is said of a segment is of its first `judged_bytes`; a batch that nobody can open is believed by its header, for
+            nobody can read its records either.
+Read next:  retiring.py and time_search.py, which ask; segment_note.py, the file.
+
+A producer's header says the greatest time of the batch, and some clients write the first record's time there, or none. Batches are
+opaque when they are taken in. So a greatest time that is not above that of the base proves nothing where the batch has several
+records, and one that is below it is wrong: before a segment goes by its age, and where a record is looked for by its time, such
+batches are opened, in a disk thread. What came of it is kept in memory, and of a sealed segment in <base>.truetime beside it: size of
+the log file, CRC-32C of its last bytes (it may be another by now), greatest time, offset of the first record that has it, number of
+doubtful batches. Without that file, or with one that does not fit, the segment is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+from typing import Final, NamedTuple
+
+from barnabas_log.descriptors import is_out_of_descriptors
+from barnabas_log.disk import Disk
+from barnabas_log.room import is_no_room
+from barnabas_log.segment import TRUE_TIME_SUFFIX, LogSegment, segment_path
+from barnabas_log.segment_note import decode_note, encode_note
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.records.batch import BatchHeader
+from barnabas_wire.records.crc32c import crc32c
+
+CLAIMS_MAX: Final = 8
+"""Of the batches that say to be the youngest so many are opened until one is found that is: if each lies, the youngest of them counts."""
+_TAIL_BYTES: Final = 4096
+
+
+class TrueTime(NamedTuple):
+    """What is known of the first `judged_bytes` of a segment."""
+
+    judged_bytes: int = 0
+    greatest_ms: int = -1
+    """Of its records; -1 where none bears a time."""
+    offset: Offset = NO_OFFSET
+    """Of the first record that has it."""
+    doubtful: int = 0
+    """Batches whose header proves nothing."""
+
+
+def is_doubtful(header: BatchHeader) -> bool:
+    """Whether its records may be younger than the header says."""
+    if header.is_log_append_time or header.base_timestamp_ms < 0:
+        return False
+    return header.max_timestamp_ms < header.base_timestamp_ms or (
+        header.max_timestamp_ms == header.base_timestamp_ms and header.record_count > 1
+    )
+
+
+def is_judged(segment: LogSegment) -> bool:
+    """Whether all of the segment is known."""
+    return segment.true_time is not None and segment.true_time.judged_bytes == segment.size_bytes
+
+
+def judge(disk: Disk, segment: LogSegment, *, is_sealed: bool) -> TrueTime:
+    """Read what is not known of the segment, and keep it there; of a sealed one in its note too.
+
+    Reads headers, and opens batches: in a disk thread, with a segment that nobody else changes (LogSegment.freeze). Raises
+    CorruptBatch, OSError.
+    """
+    known = segment.true_time or TrueTime()
+    if known.judged_bytes == segment.file.size_bytes:
+        return known
+    path = segment_path(segment.directory, segment.base_offset, TRUE_TIME_SUFFIX)
+    if is_sealed and not segment.damaged:
+        noted = _read_note(disk, path, segment)
+        if noted is not None:
+            segment.true_time = noted
+            return noted
+    size_bytes = segment.file.size_bytes
+    found = _judged(segment, known, start=0)
+    segment.true_time = found
+    if is_sealed and not segment.damaged and size_bytes == found.judged_bytes:
+        numbers = (size_bytes, _tail_crc(segment), found.greatest_ms, int(found.offset), found.doubtful)
+        try:
+            disk.write_file_atomically(path, encode_note(numbers))
+        except OSError as error:
+            if not (is_no_room(error) or is_out_of_descriptors(error)):
+                raise
+    return found
+
+
+def judge_from(segment: LogSegment, start_offset: int) -> TrueTime:
+    """The same of the records from an offset on alone, kept nowhere. Raises CorruptBatch, OSError."""
+    return _judged(segment, TrueTime(), start=start_offset)
+
+
+def _judged(segment: LogSegment, known: TrueTime, *, start: int) -> TrueTime:
+    size_bytes = segment.file.size_bytes
+    judged_bytes, greatest_ms, offset, doubtful = known
+    claims: list[tuple[int, int]] = []
+    """A heap of (time, -position): the youngest batches whose headers may be believed."""
+    for position, header in segment.headers(judged_bytes):
+        judged_bytes = position + header.size_bytes
+        if header.last_offset < start or not header.record_count:
+            continue
+        if is_doubtful(header) or header.base_offset < start:
+            doubtful += is_doubtful(header)
+            greatest_ms, offset = _later(segment, position, header, start, (greatest_ms, offset))
+        elif len(claims) < CLAIMS_MAX:
+            heappush(claims, (header.max_timestamp_ms, -position))
+        elif header.max_timestamp_ms > claims[0][0]:
+            heapreplace(claims, (header.max_timestamp_ms, -position))
+    for claim_ms, minus_position in sorted(claims, reverse=True):
+        if claim_ms < max(greatest_ms, 0):
+            break
+        header = segment.header_at(-minus_position)
+        greatest_ms, offset = _later(segment, -minus_position, header, start, (greatest_ms, offset))
+        if greatest_ms == claim_ms:
+            break
+    return TrueTime(max(judged_bytes, size_bytes), greatest_ms, offset, doubtful)
+
+
+def _later(
+    segment: LogSegment, position: int, header: BatchHeader, start: int, known: tuple[int, Offset]
+) -> tuple[int, Offset]:
+    """The greatest time of the batch's records and the offset of the first that has it, if that is later than what is known, or the
+    same and earlier in the log."""
+    greatest_ms, offset = known
+    for timestamp_ms, of_offset in _times(segment, position, header):
+        if of_offset >= start and (
+            timestamp_ms > greatest_ms or (timestamp_ms == greatest_ms >= 0 and of_offset < offset)
+        ):
+            greatest_ms, offset = timestamp_ms, Offset(of_offset)
+    return greatest_ms, offset
+
+
+def _times(segment: LogSegment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    try:
+        yield from [(record.timestamp_ms, record.offset) for record in segment.records_at(position)]
+    except KafkaError:  # it does not open, and would not for a consumer
+        yield header.max_timestamp_ms, header.last_offset
+
+
+def _read_note(disk: Disk, path: str, segment: LogSegment) -> TrueTime | None:
+    if not disk.exists(path):
+        return None
+    numbers = decode_note(disk.read_file(path))
+    if numbers is None or len(numbers) != 5:
+        return None
+    size_bytes, tail_crc, greatest_ms, offset, doubtful = numbers
+    if size_bytes != segment.file.size_bytes or tail_crc != _tail_crc(segment):
+        return None
+    return TrueTime(size_bytes, greatest_ms, Offset(offset), doubtful)
+
+
+def _tail_crc(segment: LogSegment) -> int:
+    size_bytes = segment.file.size_bytes
+    start = max(0, size_bytes - _TAIL_BYTES)
+    return crc32c(segment.file.read(start, size_bytes - start))
