@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,7 @@ class Case:
         return [each.id for each in self.nodes.nodes.values() if each.task.done()]
 
 
-async def settle(case: Case, *, without: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+async def settle(case: Case, *, without: Collection[int] = ()) -> None:
     """Wait until the cluster is healthy but for those nodes, or stays as it is."""
     deadline = time.monotonic() + SETTLE_S
     since, last = time.monotonic(), None
@@ -118,7 +119,7 @@ async def judge(case: Case) -> list[str]:
             broken += _judge_gone(case, key, truth, found)
             if lacking := _missing(truth, found, is_transactional="copied" in key.topic):
                 missing[key] = lacking
-        if missing:
+        if missing or case.down:
             await _wait_told(case)
         view = await client.metadata()
         if "gone" in view.topics:
