@@ -15,9 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from barnabas_log.directory_state import OWN_DIRECTORY
 from tests.node_fuzz.cluster import NODES, data_directory
 from tests.node_fuzz.world import TOPICS
 
+_OWN = re.escape(OWN_DIRECTORY) + "/"
+_CHECKPOINT = r"(?:recovery-point|log-start|replication|cleaner)-offset-checkpoint"
 _PARTITION = r"(?P<partition>[^/]+-\d+)/"
 FILES: Mapping[str, str] = {
     "meta.properties": r"meta\.properties",
@@ -25,13 +28,14 @@ FILES: Mapping[str, str] = {
     "log starts": r"log-start-offset-checkpoint",
     "high watermarks": r"replication-offset-checkpoint",
     "cleaner checkpoint": r"cleaner-offset-checkpoint",
-    "all checkpoints": r"(?:recovery-point|log-start|replication|cleaner)-offset-checkpoint",
+    "all checkpoints": _CHECKPOINT,
+    "checkpoints and twins": rf"(?:{_OWN})?{_CHECKPOINT}",
     "clean stop": r"\.kafka_cleanshutdown",
     "reserve": r"reserve",
     "partition.metadata": _PARTITION + r"partition\.metadata",
     "topic witness": _PARTITION + r"topic-id\.witness",
-    "directory state": r"barnabas-0\.0{32}-delete/directory-state",
-    "checkpoint twins": r"barnabas-0\.0{32}-delete/(?:recovery-point|log-start|replication)-offset-checkpoint",
+    "directory state": _OWN + "directory-state",
+    "checkpoint twins": _OWN + _CHECKPOINT,
     "leader epochs": _PARTITION + r"leader-epoch-checkpoint",
     "segment": _PARTITION + r"\d{20}\.log",
     "index": _PARTITION + r"\d{20}\.index",
@@ -49,7 +53,7 @@ FILES: Mapping[str, str] = {
     "metadata reserve": r"__cluster_metadata-0/reserve",
 }
 """Each durable file by the name that `docs/durable-files.md` gives it, and how its path looks below a node's directory."""
-TOGETHER = {"all checkpoints"}
+TOGETHER = {"all checkpoints", "checkpoints and twins"}
 """Of these all that match are damaged, each by itself."""
 
 STRANGE_NAMES: Mapping[str, Callable[[Path], None]] = {

@@ -219,9 +219,7 @@ def _judge_gone(case: Case, key: TopicPartition, truth: world.PartitionTruth, fo
     if back:
         broken.append(f"gone: {key} shows aborted records as committed: {sorted(back)[:5]}")
     below = {offset for offset in found.records if offset < truth.start}
-    is_start_lost = world.is_lone(key) and (
-        case.choice.file in ("log starts", "all checkpoints") or case.partition == key
-    )
+    is_start_lost = world.is_lone(key) and (case.choice.file in _STARTS or case.partition == key)
     if below and not (is_start_lost and _is_anything_told(case)):
         broken.append(
             f"gone: {key} shows {len(below)} deleted records again, from {min(below)}; it started at {truth.start}"
@@ -236,7 +234,9 @@ def _is_anything_told(case: Case) -> bool:
     return case.health_reasons != [] or any(_is_about(case, line) for line in case.heard.lines)
 
 
-MAY_HIDE = {"partition.metadata", "meta.properties", "recovery points", "log starts", "all checkpoints"}
+_STARTS = ("log starts", "all checkpoints", "checkpoint twins", "checkpoints and twins")
+"""Files without which nobody knows of replication factor 1 where a log starts."""
+MAY_HIDE = {"partition.metadata", "topic witness", "meta.properties", "recovery points", "directory state", *_STARTS}
 """Files that say whose a log is or how far it must reach: where they contradict it, it may be set aside, until somebody decides."""
 
 
