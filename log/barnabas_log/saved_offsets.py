@@ -115,7 +115,7 @@ class SavedOffsets:
         path = f"{self._directory}/{name}"
         settled = settle(self._content(path), self._content(f"{self._directory}/{OWN_DIRECTORY}/{name}"), path=path)
         if settled.doubt:
-            logger.error("%s", settled.doubt)
+            logger.warning("%s", settled.doubt)  # not an error: a crash between the two writes leaves it so
             self.doubts.append(settled.doubt)
         return settled
 

@@ -1,7 +1,9 @@
 """`python -m tests.chaos.clock_node --shift FILE [-c server.properties …]`: a real node whose wall clock a file shifts.
 
 libfaketime would shift the whole process, and with it the waits of gRPC and of the C library: nodes stood still for ten seconds at
-a time. All of the node's own wall time comes from `time.time` and `time.time_ns`; those are shifted here, nothing else.
+a time. All of the node's own wall time comes from `time.time` and `time.time_ns`; those are shifted here, nothing else. gRPC's Python
+half makes deadlines of `time.time`, which its C half holds against the machine's clock: it keeps the real one, or every call of a
+node whose clock is behind would be past its deadline.
 
 May touch:  this process's time.time and time.time_ns, before the node runs.   Must not touch: monotonic clocks, the machine's clock.
 Invariants: without a shift the node is barnabas-server; what the file says counts SHIFT_READ_EVERY_S later.
@@ -16,6 +18,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+
+from grpc.aio import _utils
 
 SHIFT_READ_EVERY_S = 0.1
 
@@ -70,6 +75,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shift", type=Path, required=True, help="holds whole seconds, such as -3600")
     options, rest = parser.parse_known_args(arguments)
     clock = WallClock(options.shift)
+    vars(_utils)["time"] = SimpleNamespace(time=time.time)
     time.time, time.time_ns = clock.time, clock.time_ns
     threading.Thread(target=clock.follow, name="wall clock", daemon=True).start()
     from barnabas_broker.main import main as run_server  # after the clock: a module may take time.time by its name
