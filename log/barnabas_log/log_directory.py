@@ -21,6 +21,7 @@ from barnabas_log.disk import Disk
 from barnabas_log.flush import FlushRounds
 from barnabas_log.log_listener import LogListener
 from barnabas_log.opening import open_partition_log
+from barnabas_log.refill_names import finish_refills
 from barnabas_log.removals import DELETE_SUFFIX
 from barnabas_log.room import Reserve, RoomMarks
 from barnabas_log.saved_offsets import SavedOffsets
@@ -96,6 +97,7 @@ class LogDirectory:
             self._disk.remove(clean_file)
         # the names of logs too: a process that was killed may have made them and not flushed them
         self._disk.sync_directory(self.path)
+        finish_refills(self._disk, self.path)
         self.state.load()
         saved = self.saved
         saved.load()

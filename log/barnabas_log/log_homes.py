@@ -8,7 +8,7 @@ Read next:  manager.py, which owns one of these; log_directory.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from barnabas_log.directory_health import DirectoryHealth
@@ -86,14 +86,19 @@ class LogHomes:
                     log.directory if target is None else target[0],
                 )
 
-    def take_out(self, log: UnifiedLog, suffix: str) -> tuple[str, int] | None:
-        """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log; None when that failed."""
+    def take_out(
+        self, log: UnifiedLog, suffix: str, *, before: Callable[[], None] = lambda: None
+    ) -> tuple[str, int] | None:
+        """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log; None when that failed.
+
+        before: done first, once nobody takes the log for one that is in service; may raise OSError."""
         directory = self.directories.pop(log)
         del directory.logs[log.topic_partition]
         directory.rounds.forget(log)
         directory.saved.note_deleted(log.topic_partition)
         target = directory.free_path(log, suffix)
         try:
+            before()
             self._disk.rename(log.directory, target)
         except OSError as error:
             self._health.fail(directory, error)

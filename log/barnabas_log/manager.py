@@ -5,8 +5,8 @@ Invariants: the clean-shutdown file is the last thing written and the first thin
 Read next:  its parts: log_homes.py, directory_health.py, checkpointing.py, log_repairs.py; then log_directory.py, unified_log.py.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
-replica that the cluster does not know, or of a log that nobody can say whose it is, the checkpoint files of checkpoints.py, and
-what is ours alone in the directory of directory_state.py.
+replica that the cluster does not know, or of a log that nobody can say whose it is, ...-refilled/ of a log that is about to take
+another's place (refills.py), the checkpoint files of checkpoints.py, and what is ours alone in the directory of directory_state.py.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.opening import open_partition_log
+from barnabas_log.refills import Refills
 from barnabas_log.removals import DELETE_SUFFIX, Removals
 from barnabas_log.room import is_no_room
 from barnabas_log.time_search import TimeJudging
@@ -105,6 +106,15 @@ class LogManager:
         self.checkpoints = Checkpointing(disk=disk, homes=self._homes, health=self.health)
         """Writes offsets beside the logs."""
         self._removals = Removals(disk)
+        self.refills = Refills(
+            disk=disk,
+            homes=self._homes,
+            clock_ms=clock_ms,
+            listener=self,
+            fail=self.health.fail,
+            remove_later=lambda delay_ms, path: self._removals.add([(delay_ms, path)]),
+        )
+        """Second logs, which take the places of first ones."""
         self._directories = [
             LogDirectory(
                 disk=disk,
@@ -518,6 +528,7 @@ class LogManager:
         if directory is None:
             return
         try:
+            log.forgotten.keep()
             directory.saved.save_clean_offset(log, log.clean_offset)
         except OSError as error:
             raise self.health.refuse(directory, error) from error

@@ -15,6 +15,7 @@ from barnabas_log.errors import InconsistentTopicId
 from barnabas_log.log_listener import LogListener, NoListener
 from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.recovery import recover_log
+from barnabas_log.room import is_no_room
 from barnabas_log.topic_witness import (
     Fate,
     Identity,
@@ -97,6 +98,13 @@ def open_partition_log(
         is_new=is_new,
     )
     log.has_gaps = bool(may_have_gaps) or recovered.has_gaps
+    if not is_new:
+        try:
+            log.forgotten.load(log_end=log.log_end_offset, may_have_gaps=log.has_gaps)
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            log.forgotten.publish(log.log_end_offset)
     for base_offset in {damage.segment for damage in recovered.damage}:
         repair.set_damage(log, base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
     if topic_id != ZERO_UUID:

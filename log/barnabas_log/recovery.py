@@ -46,6 +46,7 @@ from barnabas_log.config import INT64_MAX, LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.early_end import Tail, is_early, named_end
 from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.forgotten import FORGOTTEN_DELETIONS_FILE
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_log.producer_replay import keep_producers, load_producers
 from barnabas_log.producer_snapshots import list_snapshots, snapshot_path
@@ -273,6 +274,8 @@ def _sweep(disk: Disk, directory: str) -> tuple[list[Offset], list[Offset]]:
     known = {f"{base:020d}" for base in bases}
     lost: set[Offset] = set()
     for name in names:
+        if name == FORGOTTEN_DELETIONS_FILE:
+            continue
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in _INDEX_SUFFIXES and stem not in known
         if is_orphan_index and is_offset_name(stem) and bases and bases[0] < int(stem) < bases[-1]:

@@ -235,6 +235,21 @@ class SavedOffsets:
                 self._write(checkpoints.LOG_START_OFFSETS_FILE, starts)
                 self.log_starts = starts
 
+    def begin_anew(self, topic_partition: TopicPartition) -> None:
+        """Another log takes the name of one that was taken out, compacted by another cleaner and ending elsewhere: none of it counts as
+        proved or clean, and it may have gaps. Its start and high watermark stay. Blocks. Raises OSError."""
+        with self._saving:
+            for name, saved, offset in (
+                (checkpoints.RECOVERY_POINTS_FILE, self.recovery_points, None),
+                (checkpoints.CLEAN_OFFSETS_FILE, self.clean_offsets, Offset(0)),
+            ):
+                if saved.get(topic_partition) != offset:
+                    if offset is None:
+                        del saved[topic_partition]
+                    else:
+                        saved[topic_partition] = offset
+                    self._write(name, saved)
+
     def note_deleted(self, topic_partition: TopicPartition) -> None:
         """The log of that name was taken out of the directory's logs; `forget_deleted` is due."""
         self.deleted[topic_partition] = None

@@ -146,6 +146,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
     log.damage = ()
     log.doubted_from = NO_OFFSET
     log.producers.clear(offset)
+    log.forgotten.start_over()
     log.aborted = AbortedTransactions(log.disk, log.directory)
     _end_at(log, offset)
     log.durability.start_over_at(offset)
@@ -157,6 +158,7 @@ def _end_at(log: UnifiedLog, offset: Offset) -> None:
     """The log ends at `offset` now: no end, epoch or flush under way may say more."""
     log.log_end_offset = offset
     log.clean_offset = min(log.clean_offset, offset)
+    log.forgotten.end_at(offset)
     log.durability.end_at(offset)
     log.high_watermark = min(log.high_watermark, offset)
     if log.doubted_from >= offset:

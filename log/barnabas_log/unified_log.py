@@ -32,6 +32,7 @@ from barnabas_log.errors import (
     NoRoom,
     OffsetOutOfRange,
 )
+from barnabas_log.forgotten import ForgottenDeletions
 from barnabas_log.log_listener import LogListener
 from barnabas_log.log_writer import STEP_DESCRIPTORS, LogWriter
 from barnabas_log.producer_snapshots import encode_snapshot, snapshot_path
@@ -104,6 +105,8 @@ class UnifiedLog(LogWriter):
         self._removals: list[tuple[int, str]] = []
         self.clean_offset = _OFFSET_ZERO
         """Everything below was compacted by the last run of the cleaner."""
+        self.forgotten = ForgottenDeletions(disk, directory)
+        """Which deletions may be gone from it."""
         self.pending_swap: PendingSwap | None = None
         """Of the cleaner, while its record may be on disk."""
         self.untimed: tuple[int, ...] = ()

@@ -54,6 +54,7 @@ from barnabas_replication.fetch_plan import (
     wait_ms,
 )
 from barnabas_replication.fetch_session import epoch_after
+from barnabas_replication.missed_deletions import Intake, intake_of
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition, PeerFactory
 from barnabas_replication.requests import NO_SESSION_EPOCH, OPENS_SESSION_EPOCH, FetchPartitionSpec
@@ -109,6 +110,8 @@ class FetcherParts:
     """For replicas that are not in sync."""
     may_fetch_ahead: Callable[[], bool]
     """Whether all leaders read flushed offsets."""
+    knows_forgotten: Callable[[], bool]
+    """Whether all leaders say what their logs have forgotten."""
     sessionless_size: int = SESSIONLESS_SIZE
 
 
@@ -398,6 +401,9 @@ class FollowedPartitions:
     def _append(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
         """Returns whether the log grew."""
         partition = followed.partition
+        if fetched.forgotten_below > NO_OFFSET and not self._may_take(partition, fetched):
+            self._pause(followed, now_ms)
+            return False
         has_grown = follower_log.append_as_follower(
             partition,
             fetched.records,
@@ -407,11 +413,30 @@ class FollowedPartitions:
         followed.failures = followed.refusals = 0
         if has_grown:
             self._stats.replicated_bytes += len(fetched.records)
+            if partition.log.has_gaps and not self._parts.knows_forgotten():
+                follower_log.doubt_deletions(partition)
             if self._throttle.is_on and self._is_throttled(partition):
                 self._throttle.take(len(fetched.records), now_ms)
             if not _is_durable(partition):
                 self._await_flush(partition, now_ms)
         return has_grown
+
+    def _may_take(self, partition: Partition, fetched: FetchedPartition) -> bool:
+        """Whether records may be taken in from a leader that has forgotten deletions past our end; if not, the host fills ours anew."""
+        log = partition.log
+        intake = intake_of(
+            forgotten_below=fetched.forgotten_below,
+            leader_epoch=partition.leader_epoch,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            copied=log.forgotten.copied,
+        )
+        if intake is Intake.REFUSED and self._parts.knows_forgotten():
+            partition.host.fill_anew(partition, fetched.forgotten_below)
+            return False
+        if len(fetched.records) and intake in (Intake.FIRST_OF_COPY, Intake.REFUSED):
+            follower_log.note_forgotten(partition, fetched.forgotten_below, is_copy=intake is Intake.FIRST_OF_COPY)
+        return True
 
     def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
         """The log did not take what came. Once it may have been the connection, or a leader that is none any more and truncates; one

@@ -11,6 +11,7 @@ import logging
 from typing import NamedTuple
 
 from barnabas_log import truncating
+from barnabas_log.forgotten import Copied
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import Buffer
 from barnabas_replication.truncation import EpochEnd, truncation_offset
@@ -48,6 +49,31 @@ def append_as_follower(
     if log_start_offset > log.log_start_offset and partition.high_watermark > log.log_start_offset:
         partition.host.raise_log_start(partition, min(log_start_offset, partition.high_watermark))
     return has_grown
+
+
+def note_forgotten(partition: Partition, below: Offset, *, is_copy: bool) -> None:
+    """What is taken in from here on lacks deletions below that offset, as the leader says. Blocks for a flush, once for each offset.
+
+    is_copy: our log holds nothing yet. Raises StorageFailed, OutOfDescriptors.
+    """
+    log = partition.log
+    try:
+        if is_copy:
+            log.forgotten.begin_copy(Copied(partition.leader_epoch, below))
+        else:
+            log.forgotten.save(below)
+            log.forgotten.publish(below)
+    except OSError as error:
+        raise log.failed_by(error) from error
+
+
+def doubt_deletions(partition: Partition) -> None:
+    """The leader does not say which deletions it has forgotten: any may be. Raises StorageFailed, OutOfDescriptors."""
+    log = partition.log
+    try:
+        log.forgotten.doubt(log.log_end_offset)
+    except OSError as error:
+        raise log.failed_by(error) from error
 
 
 def _begin_where_its_first_batch_does(partition: Partition, batches: Buffer) -> None:

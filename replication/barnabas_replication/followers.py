@@ -20,7 +20,7 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottleSide
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, TopicPartition
+from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Endpoint, TopicPartition
 
 
 class Followers:
@@ -51,6 +51,7 @@ class Followers:
             stats=stats,
             throttle=throttle,
             may_fetch_ahead=lambda: hosted.image.features.has_flushed_offsets,
+            knows_forgotten=lambda: hosted.image.features.has_proof,
             sessionless_size=sessionless_size,
         )
         self._fetchers: dict[BrokerId, Fetcher] = {}
@@ -62,9 +63,12 @@ class Followers:
         return self._fetcher_of.get(topic_partition)
 
     def begin(self, partition: Partition) -> None:
-        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write."""
+        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write; or it is to be
+        filled anew."""
         leader_id = partition.leader_id
         if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_room:
+            return
+        if partition.missed_below > NO_OFFSET:
             return
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:

@@ -178,6 +178,10 @@ class Hosting:
             if registration is not None and self._faults.take_in(partition, registration):
                 self._host.note_lost(partition)
 
+    def host_again(self, topic_partition: TopicPartition) -> None:
+        """Another log was put in the place of the one of a partition that was forgotten."""
+        self._place(as_of(self._hosted.image.topics, [topic_partition]))
+
     def close(self) -> None:
         """Open nothing later."""
         if self._opening is not None:

@@ -23,6 +23,7 @@ from barnabas_log.errors import (
 )
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
+from barnabas_log.refills import Refill
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsDelta
@@ -68,6 +69,7 @@ from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
     NO_EPOCH,
+    NO_OFFSET,
     BrokerId,
     Endpoint,
     Epoch,
@@ -503,6 +505,27 @@ class ReplicaManager(LogManagerListener):
         self._followers.stop(partition)
         if not partition.is_leader:
             self._followers.begin(partition)
+
+    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
+        """See PartitionHost."""
+        if partition.missed_below == NO_OFFSET:
+            logger.warning(
+                "%s: broker %d has compacted away deletions below %d, and this replica ends at %d: it may hold what was deleted, "
+                "so it is out of the ISR and eligible for nothing until it is filled anew",
+                partition.topic_partition,
+                partition.leader_id,
+                missed_below,
+                partition.log.log_end_offset,
+            )
+        partition.missed_below = missed_below
+        self._followers.stop(partition)
+        self._repairs.note(partition)
+
+    def take_refilled(self, partition: Partition, refill: Refill) -> None:
+        """See RefillHost."""
+        self._logs.refills.put_in_place(refill)
+        self.forget(partition)
+        self._hosting.host_again(partition.topic_partition)
 
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The

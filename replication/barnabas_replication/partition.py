@@ -51,6 +51,7 @@ from barnabas_wire.kafka.ids import (
     INTERNAL_TOPICS,
     NO_BROKER,
     NO_EPOCH,
+    NO_OFFSET,
     BrokerId,
     Epoch,
     Offset,
@@ -94,6 +95,10 @@ class PartitionHost(Protocol):
         """A follower does not take what our log holds at `offset`: it may be damaged."""
         ...
 
+    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
+        """The leader has forgotten deletions below that offset which this replica may never have had."""
+        ...
+
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """Move the start of a follower's log up, once that is saved: what it reports to its leader must not fall again."""
         ...
@@ -132,6 +137,7 @@ class Partition:
         "leader_id",
         "leading_since_ms",
         "log",
+        "missed_below",
         "partition_epoch",
         "proposal",
         "remotes",
@@ -196,6 +202,8 @@ class Partition:
         """Whether an image that knows this process has said so, too."""
         self.is_refilled = False
         """Whether it had all that its leader had committed, after it had lost records."""
+        self.missed_below = NO_OFFSET
+        """Below it the present leader has forgotten deletions that this replica may never have had: it is to be filled anew."""
         self.waiting_for_commit = ProduceQueue()
         self.waiting_for_flush = ProduceQueue()
         self.follower_fetches = WaitingList()

@@ -21,7 +21,7 @@ from barnabas_replication.requests import (
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 from barnabas_wire.tuples import new_tuple
@@ -42,6 +42,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: Offset
     diverging_epoch: DivergingEpoch | None
     records: Buffer
+    forgotten_below: Offset = NO_OFFSET
+    """Past the offset asked for: deletions at lower ones may be gone from the leader's log."""
 
 
 class FetchAnswer(NamedTuple):
@@ -124,6 +126,7 @@ class KafkaPeer:
                 Offset(log_start_offset),
                 None if diverging_epoch is None else DivergingEpoch._make(diverging_epoch),
                 records,
+                Offset(forgotten_below),
             )
             for (
                 topic,
@@ -137,6 +140,7 @@ class KafkaPeer:
                 records,
                 diverging_epoch,
                 _,
+                forgotten_below,
             ) in response.partitions
         ]
         return FetchAnswer(fetched, response.session_id)

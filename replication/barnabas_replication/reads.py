@@ -113,11 +113,15 @@ def fetch_from(
                 aborted = tuple(each[:2] for each in log.aborted.within(base_offset, next_offset))
             if is_repeat and parts:  # none: the answers before this one filled what the whole may bring
                 _note_repeat(partition, request.replica_id, offset)
+        forgotten_below = NO_OFFSET
+        # What was read may be of before a swap that takes deletions away, or of after: the offset is of this very turn.
+        if offset < log.forgotten.below and (not is_consumer or flushed > NO_OFFSET):
+            forgotten_below = min(log.forgotten.below, high_watermark)
+            if forgotten_below <= offset:
+                forgotten_below = NO_OFFSET
         marks = (high_watermark, log.last_stable_offset if is_consumer else high_watermark, log_start)
-        return new_tuple(
-            FetchOutcome,
-            (topic, partition.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER, aborted),
-        )
+        outcome = (topic, partition.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER, aborted)
+        return new_tuple(FetchOutcome, (*outcome, forgotten_below))
     except KafkaError as error:
         return FetchOutcome(
             topic,

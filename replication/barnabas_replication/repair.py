@@ -13,6 +13,9 @@ moves, its indexes stay right, and readers that hold the file see damaged or sou
 range that is still known as damaged. Where sizes differ, the range is very large, or it lies above the high watermark, the log is
 cut before it, and replication brings the rest again.
 
+A replica that has missed deletions of a compacted log (missed_deletions.py) is no damaged one, but may be counted on no more than one:
+it is marked in the same way, and filled anew as a whole, beside what it has (refill.py).
+
 A leader that nobody whole can take over from (RF 1 above all) stays leader: its range is reported, reads of it answer
 CORRUPT_MESSAGE, all else is served. Kafka has no repair; there an operator deletes the replica's directory.
 """
@@ -34,15 +37,18 @@ from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import follower_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import Peer, PeerFactory
+from barnabas_replication.refill import RefillHost, fill_anew
 from barnabas_replication.requests import Buffer, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import MAGIC, CorruptBatch, crc_is_valid, iterate_batches
 
 logger = logging.getLogger(__name__)
 
 REPAIR_BYTES_MAX = 64 * 1024 * 1024
 """A larger range is not refetched in one piece of memory: the log is cut before it."""
+REFILLS_MAX = 2
+"""Replicas that are filled anew at the same time."""
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
 CUT_S = 30.0
@@ -65,6 +71,8 @@ class RepairStep(Enum):
     REFETCH = "refetch"
     CUT = "cut"
     """End the log before the damage, and follow the leader from there."""
+    REFILL = "refill"
+    """Fill a second log from the leader, and let it take the first one's place."""
 
 
 class ReplicaFacts(NamedTuple):
@@ -81,11 +89,16 @@ class ReplicaFacts(NamedTuple):
     high_watermark: Offset
     is_unrepairable: bool
     """Whether the leader's batches do not fit in the place of the damage."""
+    has_missed_deletions: bool = False
+    """Whether the leader has forgotten deletions that it may never have had."""
 
 
 def next_step(facts: ReplicaFacts) -> RepairStep:
     """The one rule."""
     damage = facts.damage
+    if facts.has_missed_deletions and facts.is_following:
+        # It leaves the ELR first: while it is eligible, somebody counts on what the second log replaces.
+        return RepairStep.REFILL if facts.is_known_out_of_sync else RepairStep.WAIT
     if damage is None:
         return RepairStep.CLEAR if facts.is_proved else RepairStep.PROVE
     if not facts.is_following:
@@ -142,7 +155,7 @@ def _is_whole_again(partition: Partition) -> bool:
     )
 
 
-class RepairHost(Protocol):
+class RepairHost(RefillHost, Protocol):
     """What repairs need of the broker around them."""
 
     def follow_anew(self, partition: Partition) -> None:
@@ -151,16 +164,8 @@ class RepairHost(Protocol):
 
     broker_id: BrokerId
 
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """The partition hosted here, or None."""
-        ...
-
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """See ReplicaManager.set_fault."""
-        ...
-
-    def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
-        """Where a broker is reached by others."""
         ...
 
 
@@ -182,6 +187,7 @@ class _Patient:
         self.is_proved = False
         self.is_proving = False
         self.is_unrepairable = False
+        self.is_being_filled = False
         self.failures = 0
         self.not_before_s = 0.0
         self.reported = ""
@@ -200,10 +206,14 @@ class Repairs:
         self._is_due = asyncio.Event()
 
     def note(self, partition: Partition) -> None:
-        """Something of the partition is damaged, or was, or is taken for damaged by the cluster."""
+        """Something of the partition is damaged, or was, or is taken for damaged by the cluster; or it has missed deletions."""
+        was_sound = partition.topic_partition not in self._patients and not partition.is_corrupt
         patient = self._patients.setdefault(partition.topic_partition, _Patient())
         if partition.log.damage:
             patient.is_proved = True
+            self._host.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
+        elif partition.missed_below > NO_OFFSET:
+            patient.is_proved |= was_sound
             self._host.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
         elif not partition.is_corrupt:
             patient.is_proved = True  # what was damaged is gone: its producers are still to be read anew
@@ -217,17 +227,18 @@ class Repairs:
     async def run(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            await self._is_due.wait()
-            self._is_due.clear()
-            for name in list(self._patients):
-                patient = self._patients.get(name)
-                if patient is not None and loop.time() >= patient.not_before_s:
-                    await self._look_after(name, patient)
-            if self._patients:
-                loop.call_later(LOOK_EVERY_S, self._is_due.set)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._is_due.wait()
+                self._is_due.clear()
+                for name in list(self._patients):
+                    patient = self._patients.get(name)
+                    if patient is not None and loop.time() >= patient.not_before_s and not patient.is_being_filled:
+                        await self._look_after(name, patient, tasks)
+                if self._patients:
+                    loop.call_later(LOOK_EVERY_S, self._is_due.set)
 
-    async def _look_after(self, name: TopicPartition, patient: _Patient) -> None:
+    async def _look_after(self, name: TopicPartition, patient: _Patient, tasks: asyncio.TaskGroup) -> None:
         partition = self._host.partition(name)
         if partition is None or partition.storage_error is not None:
             del self._patients[name]
@@ -243,6 +254,7 @@ class Repairs:
             is_known_out_of_sync=partition.is_known_out_of_sync,
             high_watermark=partition.high_watermark,
             is_unrepairable=patient.is_unrepairable,
+            has_missed_deletions=partition.missed_below > NO_OFFSET,
         )
         step = next_step(facts)
         if step is RepairStep.CLEAR:
@@ -264,6 +276,10 @@ class Repairs:
                 )  # what was repaired before the restart may have been read damaged
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
                 self._logs.repairs.request_check(log)
+        elif step is RepairStep.REFILL:
+            if sum(each.is_being_filled for each in self._patients.values()) < REFILLS_MAX and partition.has_room:
+                patient.is_being_filled = True
+                tasks.create_task(self._refill(name, partition, patient))
         elif step is RepairStep.WAIT:
             self._tell_why_it_waits(name, partition, patient, damages)
         elif step is RepairStep.CUT:
@@ -298,6 +314,8 @@ class Repairs:
     def _tell_why_it_waits(
         self, name: TopicPartition, partition: Partition, patient: _Patient, damages: Sequence[DamagedRange]
     ) -> None:
+        if not damages:  # it waits for the cluster to know, for some ms
+            return
         ranges = "; ".join(map(str, damages))
         if partition.is_leader:
             state = (
@@ -310,11 +328,22 @@ class Repairs:
             patient.reported = state
             logger.error("%s: %s", name, state)
 
+    async def _refill(self, name: TopicPartition, partition: Partition, patient: _Patient) -> None:
+        missed_below, leader_id = partition.missed_below, partition.leader_id
+        try:
+            if await fill_anew(partition, host=self._host, logs=self._logs, peers=self._peers):
+                patient.is_proved, patient.is_unrepairable, patient.failures = True, False, 0
+        except (KafkaError, OSError, TimeoutError) as error:
+            what = f"deletions below {missed_below}"
+            self._try_later(name, patient, what, leader_id, error)
+        finally:
+            patient.is_being_filled = False
+            self._is_due.set()
+
     async def _refetch(
         self, name: TopicPartition, partition: Partition, patient: _Patient, damage: DamagedRange
     ) -> None:
         log, epoch = partition.log, partition.leader_epoch
-        loop = asyncio.get_running_loop()
         try:
             if log.base_offsets[-1] == damage.segment:
                 # What grows is not repaired; and where the damage ends is known for certain when it does not.
@@ -343,19 +372,24 @@ class Repairs:
         except StorageFailed:
             return  # the log has informed its listener
         except (KafkaError, OSError, TimeoutError) as error:
-            pause_s = min(BACKOFF_S_MAX, LOOK_EVERY_S * 2**patient.failures)
-            level = logging.WARNING if patient.failures in (0, 5) else logging.INFO
-            patient.failures = min(patient.failures + 1, 16)
-            patient.not_before_s = loop.time() + pause_s
-            logger.log(
-                level,
-                "%s: %s could not be refetched from broker %d, again in %.0f s: %s",
-                name,
-                damage,
-                partition.leader_id,
-                pause_s,
-                error or type(error).__name__,
-            )
+            self._try_later(name, patient, str(damage), partition.leader_id, error)
+
+    def _try_later(
+        self, name: TopicPartition, patient: _Patient, what: str, leader_id: BrokerId, error: BaseException
+    ) -> None:
+        pause_s = min(BACKOFF_S_MAX, LOOK_EVERY_S * 2**patient.failures)
+        level = logging.WARNING if patient.failures in (0, 5) else logging.INFO
+        patient.failures = min(patient.failures + 1, 16)
+        patient.not_before_s = asyncio.get_running_loop().time() + pause_s
+        logger.log(
+            level,
+            "%s: %s could not be refetched from broker %d, again in %.0f s: %s",
+            name,
+            what,
+            leader_id,
+            pause_s,
+            error or type(error).__name__,
+        )
 
     async def _fetch(self, partition: Partition, damage: DamagedRange) -> bytes:
         """The range's batches, from the leader, proved. Raises KafkaError, OSError, TimeoutError."""

@@ -207,5 +207,5 @@ def _in_words(fault: ReplicaFault | None) -> str:
     if fault is ReplicaFault.LOST:
         return "without records that it had"
     if fault is ReplicaFault.CORRUPT:
-        return "corrupt: records below the high watermark are damaged"
+        return "corrupt: records below the high watermark are damaged, or it lacks deletions that its leader has compacted away"
     return "without room: its log directory is full"

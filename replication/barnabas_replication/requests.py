@@ -101,7 +101,8 @@ class FetchPartitionSpec(NamedTuple):
     log_start_offset: Offset = NO_OFFSET
     max_bytes: int = 1 << 20
     flushed_offset: Offset = NO_OFFSET
-    """Up to where a follower's end counts, when that is not the fetch offset itself: the rest is not flushed yet."""
+    """Up to where a follower's end counts, when that is not the fetch offset itself: the rest is not flushed yet. From a replica that
+    reads as a consumer does, to be filled anew, any offset asks for `forgotten_below`."""
 
 
 class DivergingEpoch(NamedTuple):
@@ -132,6 +133,8 @@ class FetchOutcome(NamedTuple):
     """The follower that the consumer should read from; then there are no bytes."""
     aborted: tuple[tuple[int, int], ...] = ()
     """Producer id and first offset of the aborted transactions in the bytes, for a reader of committed records."""
+    forgotten_below: Offset = NO_OFFSET
+    """For a follower that asks below it: deletions at lower offsets may be gone from the leader's log."""
 
 
 class ListedOffset(NamedTuple):

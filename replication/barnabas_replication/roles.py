@@ -21,7 +21,7 @@ from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.isr import IsrState
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_state import RemoteReplica, initial_replica
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ def lead(
         return
     partition.log.is_sole_copy = len(registration.replicas) == 1
     if is_new_epoch:
+        partition.missed_below = NO_OFFSET
         was_led_before = partition.leader_epoch == NO_EPOCH and partition.log.latest_epoch >= epoch
         _take_roles(partition, registration)
         if was_led_before or not is_present_incarnation:
@@ -71,6 +72,8 @@ def follow(partition: Partition, registration: PartitionRegistration) -> bool:
     if not is_new and registration.partition_epoch == partition.partition_epoch:
         return False
     was_leader = partition.is_leader
+    if is_new:
+        partition.missed_below = NO_OFFSET  # this leader may have forgotten less
     _take_roles(partition, registration)
     partition.partition_epoch = registration.partition_epoch
     if was_leader or is_new:

@@ -138,6 +138,7 @@ def fetched(version: int, random: Random) -> list[FetchResponsePartition]:
                 current_leader=random.choice((None, (2, 8))),
                 aborted_transactions=random.choice((None, [], [(5, 6), (7, 8)])),
                 preferred_read_replica=random.choice((-1, 4)),
+                forgotten_below=random.choice((-1, -1, 0, 1 << 50)),
             )
         )
     return found
@@ -173,6 +174,7 @@ def test_every_response_reads_as_meant_by_both_decoders(version: int) -> None:
             assert got.preferred_read_replica == (wanted.preferred_read_replica if version >= 11 else -1)
             assert got.diverging_epoch == (wanted.diverging_epoch if version >= 12 else None)
             assert got.current_leader == (wanted.current_leader if version >= 12 else None)
+            assert got.forgotten_below == (wanted.forgotten_below if version >= 12 else -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -91,6 +91,7 @@ class Bench:
                 stats=self.stats,
                 throttle=ThrottleSide(),
                 may_fetch_ahead=lambda: self.may_fetch_ahead,
+                knows_forgotten=lambda: True,
             ),
         )
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.cleaner.process import Transform
+from barnabas_log.config import FlushOnAcks, LogConfig, LogManagerConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_log.opening import open_partition_log
@@ -111,6 +112,9 @@ class PlainHost:
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
         self.suspected.append(offset)
+
+    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
+        partition.missed_below = missed_below
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         partition.log.delete_records_before(offset)
@@ -488,6 +492,7 @@ def read_out(outcome: FetchOutcome) -> FetchedPartition:
         outcome.log_start_offset,
         outcome.diverging_epoch,
         records,
+        outcome.forgotten_below,
     )
 
 
@@ -512,6 +517,8 @@ class MemoryBroker:
             directories=[self.path],
             default_config=cluster.log_config,
             clock_ms=lambda: 1_700_000_000_000,
+            config=cluster.manager_config,
+            transform=cluster.transform,
         )
         await self.logs.load()
         self.listener = Listener()
@@ -659,6 +666,9 @@ class MiniCluster:
             replica_fetch_backoff_ms=200,
             replica_fetch_wait_ms_max=fetch_wait_ms,
         )
+        self.manager_config: LogManagerConfig | None = None
+        self.transform: Transform | None = None
+        """Of the logs' managers that start from then on; None for the default."""
         self.controller = MemoryController()
         self.cut_links: set[frozenset[int]] = set()
         self.empty_fetches = 0

@@ -282,8 +282,9 @@ class _Answer:
         answers = self.answers
         if answers is not None:
             # The usual poll, flat: of all that a fetch costs, most is our own steps.
-            _, _, _, error, high, stable, start, _, parts, size_bytes, _, _, aborted = outcomes[0]
-            if error is None and not aborted and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
+            _, _, _, error, high, stable, start, _, parts, size_bytes, _, _, aborted, forgotten = outcomes[0]
+            is_plain = error is None and not aborted and forgotten < 0
+            if is_plain and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
                 head = answers.head(slot.correlation_id, high, stable, start, size_bytes)
                 slot.fill((head, *parts, answers.TAIL), size_bytes + answers.framing_bytes)
                 return
@@ -307,6 +308,7 @@ class _Answer:
                 leader,
                 preferred,
                 aborted,
+                forgotten_below,
             ) = outcome
             code, marks = 0, aborted if self.is_read_committed else None
             if error is not None:
@@ -328,6 +330,7 @@ class _Answer:
                     leader,
                     marks,
                     preferred,
+                    forgotten_below,
                 )  # type: ignore[arg-type]
             )
         endpoints: list[LeaderEndpoint] = []

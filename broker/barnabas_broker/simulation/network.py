@@ -516,4 +516,5 @@ def _read_out(outcome: FetchOutcome) -> FetchedPartition:
         outcome.log_start_offset,
         outcome.diverging_epoch,
         records,
+        outcome.forgotten_below,
     )

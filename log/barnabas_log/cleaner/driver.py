@@ -2,7 +2,8 @@
 
 May touch:  asyncio, the Disk, the logs of its directories.   Must not touch: peers, metadata, records.
 Invariants: one run at a time; nothing that a worker wrote takes a segment's place before it was checked here; a run whose sources
-            changed meanwhile is dropped; one log that cannot be cleaned keeps no other from it.
+            changed meanwhile is dropped; one log that cannot be cleaned keeps no other from it; that deletions are gone is
+            durable before they go, and known from the turn in which they do.
 Read next:  choice.py, process.py, swap.py; log_directory.py, whose checkpoint says how far each log is clean.
 
 A worker's death, a full disk and want of memory are tried again with a back-off that doubles. A log whose bytes are no batches, or
@@ -213,6 +214,8 @@ class LogCleaner:
             result = await self._transform.clean(
                 job, bytes_per_second=self._config.cleaner_bytes_per_second_max, on_bytes=self._count_moved
             )
+            if result.outputs:
+                await self._disk.run(log.forgotten.keep)
             if not log.has_gaps and result.outputs:
                 await self._disk.run(directory.saved.save_clean_offset, log, log.clean_offset)
                 log.has_gaps = True
@@ -281,6 +284,11 @@ class LogCleaner:
         return self._host.is_here(log)
 
     async def _swap(self, log: UnifiedLog, run_directory: str, segments: SealedSegments, output: Output) -> bool:
+        forgotten_below = Offset(output.forgotten_below)
+        if forgotten_below:
+            await self._disk.run(log.forgotten.save, forgotten_below)
+            if not self._host.is_here(log) or not is_unchanged(log, segments, output):
+                return False
         swap = PendingSwap(self._disk, log.directory, run_directory, output)
         log.pending_swap = swap
         try:
@@ -289,6 +297,7 @@ class LogCleaner:
             if not self._host.is_here(log) or not is_unchanged(log, segments, output):
                 return False
             replace_segments(log, segments.replaced_by(output), swap)
+            log.forgotten.publish(forgotten_below)  # in this turn: who reads the new segment must hear of it
             self._host.remove_later(log)
             await self._disk.run(swap.settle_now)
         finally:

@@ -21,7 +21,15 @@ from barnabas_log.aborted_transactions import (
     encode,
     encode_check,
 )
-from barnabas_log.cleaner.survival import NO_TIMESTAMP, KeyOffsets, LastBatch, Rules, Transactions, survivor
+from barnabas_log.cleaner.survival import (
+    NO_TIMESTAMP,
+    KeyOffsets,
+    LastBatch,
+    Rules,
+    Transactions,
+    forgets_deletions,
+    survivor,
+)
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
@@ -100,6 +108,8 @@ class Output(NamedTuple):
     sources: tuple[Source, ...]
     aborted: tuple[AbortedTransaction, ...]
     """The aborted transactions whose markers it has."""
+    forgotten_below: int = 0
+    """Deletions at lower offsets may have gone with this rewrite; 0: none have."""
 
 
 class Result(NamedTuple):
@@ -127,8 +137,9 @@ class Result(NamedTuple):
                 size,
                 tuple(Source(*each) for each in sources),
                 tuple(AbortedTransaction(*each) for each in aborted),
+                forgotten,
             )
-            for base, end, size, sources, aborted in fields["outputs"]
+            for base, end, size, sources, aborted, forgotten in fields["outputs"]
         )
         return cls(**{**fields, "outputs": outputs})
 
@@ -219,6 +230,7 @@ def _rewrite_group(
     bytes_read, waiting, is_changed = 0, 0, len(group) > 1
     aborted_before = len(transactions.kept)
     parts: list[Buffer] = []
+    forgotten_below = 0
     last_offset, last_position = int(base_offset) - 1, 0
     try:
         for source in group:
@@ -235,6 +247,8 @@ def _rewrite_group(
                     keeps_end=header.next_offset in (round_end, group_end),
                 )
                 is_changed = is_changed or kept is not batch
+                if forgets_deletions(batch, header, kept, rules):
+                    forgotten_below = header.next_offset
                 if kept is None:
                     continue
                 max_timestamp_ms = header.max_timestamp_ms if kept is batch else read_header(kept).max_timestamp_ms
@@ -265,7 +279,7 @@ def _rewrite_group(
                 index = disk.open(segment_path(job.run_directory, base_offset, suffix), create=True)
                 index.append([content])
                 index.close()
-        output = Output(base_offset, group_end, segment.size_bytes, tuple(group), aborted)
+        output = Output(base_offset, group_end, segment.size_bytes, tuple(group), aborted, forgotten_below)
     finally:
         segment.close()
     if is_changed:

@@ -193,6 +193,13 @@ def survivor(
     return _rebuild(batch, header, left, rules, count=kept.record_count, sets_horizon=sets_horizon, newest_ms=newest_ms)
 
 
+def forgets_deletions(batch: Buffer, header: BatchHeader, kept: Buffer | None, rules: Rules) -> bool:
+    """Whether a tombstone, or the end of a transaction, may have gone with what `survivor` kept of the batch: their horizon has passed,
+    and something went. What went for the sake of a newer record is counted too."""
+    horizon_ms = header.delete_horizon_ms
+    return kept is not batch and horizon_ms is not None and horizon_ms <= rules.now_ms
+
+
 def _rebuild(
     batch: Buffer,
     header: BatchHeader,

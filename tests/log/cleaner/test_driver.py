@@ -117,7 +117,7 @@ async def test_a_dirty_log_is_cleaned_by_a_process_of_its_own_and_only_once(tmp_
             assert last_of_each(rows_of(content(log))) == last_of_each(before)
             assert log.size_bytes < size / 2 and log.clean_offset == log.base_offsets[-1]
             assert rows_of(content(broker.log(MORE, make_config()))) == plain
-            await broker.until(lambda: not list((tmp_path / "changes-0").glob("*.deleted")))
+            await broker.until(lambda: not list((tmp_path / "changes-0").glob("*.log.deleted")))
             await asyncio.sleep(0.1)
             assert broker.stats.runs == 1, "a clean log is left alone"
             fill(log, batches=80, start=80)

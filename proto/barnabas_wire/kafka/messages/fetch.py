@@ -138,6 +138,8 @@ class PartitionData:
     diverging_epoch: EpochEndOffset = struct(EpochEndOffset, "12+", tag=0)  # left out while the logs agree
     current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId = struct(SnapshotId, "12+", tag=2)
+    # Ours alone, far above Kafka's tags, for followers: below this offset, which is past the one asked for, deletions may be gone
+    forgotten_below: int = int64("12+", default=-1, tag=64)
     # those within the records, where committed ones alone were asked for
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, "4+", nullable="4+")
     preferred_read_replica: int = int32("11+", default=-1)  # -1: stay here

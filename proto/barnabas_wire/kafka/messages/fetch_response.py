@@ -34,6 +34,7 @@ class FetchResponsePartition(NamedTuple):
 
     parts: what makes up the records, handed through untouched (file ranges, bytes); size_bytes: their sum.
     diverging_epoch: (epoch, end offset), version 12 on.  current_leader: (leader id, leader epoch), version 12 on.
+    forgotten_below: see fetch.py, for our own followers, version 12 on; -1: left out.
     aborted_transactions: (producer id, first offset) pairs for read_committed; None for read_uncommitted.
     """
 
@@ -49,6 +50,7 @@ class FetchResponsePartition(NamedTuple):
     current_leader: tuple[int, int] | None = None
     aborted_transactions: Sequence[tuple[int, int]] | None = None
     preferred_read_replica: int = -1
+    forgotten_below: int = -1
 
 
 class ReceivedPartition(NamedTuple):
@@ -65,6 +67,7 @@ class ReceivedPartition(NamedTuple):
     records: memoryview
     diverging_epoch: tuple[int, int] | None
     current_leader: tuple[int, int] | None
+    forgotten_below: int = -1
 
 
 class ParsedFetchResponse(NamedTuple):
@@ -85,6 +88,7 @@ _pack_aborted = struct_module.Struct(">qqx").pack
 _pack_aborted_legacy = struct_module.Struct(">qq").pack
 _pack_epoch_and_offset = struct_module.Struct(">BBiqx").pack
 _pack_leader = struct_module.Struct(">BBiix").pack
+_pack_forgotten = struct_module.Struct(">BBq").pack
 _pack_response_head = struct_module.Struct(">iixihi").pack
 _pack_response_head_v7 = struct_module.Struct(">iiihi").pack
 _pack_response_head_v4 = struct_module.Struct(">iii").pack
@@ -93,8 +97,10 @@ _unpack_fetched_v5 = struct_module.Struct(">ihqqqi").unpack_from
 _unpack_fetched_v4 = struct_module.Struct(">ihqqi").unpack_from
 _unpack_aborted = struct_module.Struct(">qqB").unpack_from
 _unpack_aborted_legacy = struct_module.Struct(">qq").unpack_from
+_unpack_int64 = struct_module.Struct(">q").unpack_from
 _unpack_pair = struct_module.Struct(">ii").unpack_from
 _unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
+FORGOTTEN_TAG = 64
 _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the first byte of the records' length
 
 
@@ -134,7 +140,21 @@ def encode_fetch_response(
         else:
             write_string(out, topic)
         out += write_uvarint(len(members) + 1) if is_flexible else pack_int32(len(members))
-        for _, index, error, high, stable, start, own_parts, size, diverging, leader, aborted, preferred in members:
+        for (
+            _,
+            index,
+            error,
+            high,
+            stable,
+            start,
+            own_parts,
+            size,
+            diverging,
+            leader,
+            aborted,
+            preferred,
+            forgotten,
+        ) in members:
             if is_flexible:
                 if aborted is None:
                     out += _pack_fetched(index, error, high, stable, start, 0, preferred)
@@ -164,14 +184,16 @@ def encode_fetch_response(
                 out = bytearray()
                 parts.append(out)
             if is_flexible:
-                if diverging is None and leader is None:
+                if diverging is None and leader is None and forgotten < 0:
                     out += b"\0"
                 else:
-                    out += ONE_BYTE[(diverging is not None) + (leader is not None)]
+                    out += ONE_BYTE[(diverging is not None) + (leader is not None) + (forgotten >= 0)]
                     if diverging is not None:
                         out += _pack_epoch_and_offset(0, 13, *diverging)
                     if leader is not None:
                         out += _pack_leader(1, 9, *leader)
+                    if forgotten >= 0:
+                        out += _pack_forgotten(FORGOTTEN_TAG, 8, forgotten)
         if is_flexible:
             out += b"\0"
     if is_flexible:
@@ -283,6 +305,7 @@ def _read_fetched(view: memoryview, p: int, end: int, topic: str | Uuid) -> tupl
     p = stop
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    forgotten = -1
     if not view[p]:
         p += 1
     else:
@@ -292,8 +315,10 @@ def _read_fetched(view: memoryview, p: int, end: int, topic: str | Uuid) -> tupl
                 diverging = _unpack_epoch_and_offset(view[position : position + size])
             elif tag == 1:
                 leader = _unpack_pair(view[position : position + size])
+            elif tag == FORGOTTEN_TAG:
+                (forgotten,) = _unpack_int64(view[position : position + size])
     partition = ReceivedPartition(
-        topic, index, error, high, stable, start, aborted, preferred, records, diverging, leader
+        topic, index, error, high, stable, start, aborted, preferred, records, diverging, leader, forgotten
     )
     return partition, p
 
