@@ -114,11 +114,13 @@ def fetch_from(
             if is_repeat and parts:  # none: the answers before this one filled what the whole may bring
                 _note_repeat(partition, request.replica_id, offset)
         forgotten_below = NO_OFFSET
-        # What was read may be of before a swap that takes deletions away, or of after: the offset is of this very turn.
-        if offset < log.forgotten.below and (not is_consumer or flushed > NO_OFFSET):
-            forgotten_below = min(log.forgotten.below, high_watermark)
-            if forgotten_below <= offset:
-                forgotten_below = NO_OFFSET
+        # What was read is of before a swap that takes deletions away, or of after it: so is the offset, in this very turn. Who is in
+        # sync has had all that is committed, and nothing else is compacted; only a guess may reach further. Our high watermark is
+        # no bound for it: a new leader's may be older than the compaction of its log.
+        if offset < log.forgotten.below:
+            is_asked = flushed > NO_OFFSET if is_consumer else request.replica_id not in partition.isr.committed
+            if is_asked:
+                forgotten_below = log.forgotten.below
         marks = (high_watermark, log.last_stable_offset if is_consumer else high_watermark, log_start)
         outcome = (topic, partition.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER, aborted)
         return new_tuple(FetchOutcome, (*outcome, forgotten_below))

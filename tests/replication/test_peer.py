@@ -97,6 +97,24 @@ async def test_batches_come_as_the_leader_has_them(
         assert partition.remotes[FOLLOWER].broker_epoch == 5, "KIP-903"
 
 
+async def test_what_the_leader_has_forgotten_comes_with_the_batches(tmp_path: Path) -> None:
+    async with leader_and_peer(tmp_path) as (broker, peer):
+        for _ in range(4):
+            write(broker, "t")
+        partition = broker.replicas.partition(TopicPartition("t", 0))
+        assert partition is not None
+        await eventually(lambda: partition.high_watermark == 12)
+        partition.log.forgotten.publish(Offset(9))
+        for offset in (0, 3, 6, 9):  # the same bytes again and again but for the offset
+            wanted = 9 if offset < 9 else -1
+            ((followed,), _) = await peer.fetch(AT_ONCE, [spec(offset=offset)])
+            ((consumed,), _) = await peer.fetch(FetchSpec(), [spec(offset=offset)])
+            asking = spec(offset=offset)._replace(flushed_offset=Offset(offset))
+            ((filled,), _) = await peer.fetch(FetchSpec(), [asking])
+            assert (followed.forgotten_below, consumed.forgotten_below, filled.forgotten_below) == (wanted, -1, wanted)
+            assert len(followed.records) == len(consumed.records) == len(filled.records) > 0
+
+
 async def test_a_leader_too_old_to_tell_lives_apart_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "FETCH_VERSION_MAX", 14)
     async with leader_and_peer(tmp_path) as (_, peer):

@@ -25,7 +25,7 @@ from barnabas_replication.repair import RepairStep, ReplicaFacts, next_step
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
 from tests.replication.test_repair import Marks
-from tests.support.replicas import FSYNC, MemoryBroker, MiniCluster, eventually
+from tests.support.replicas import FSYNC, MemoryBroker, MiniCluster, PartitionBench, eventually
 
 COMPACTED = replace(
     FSYNC,
@@ -317,3 +317,18 @@ def test_nothing_is_filled_anew_that_somebody_counts_on() -> None:
     assert next_step(facts) is RepairStep.WAIT
     assert next_step(facts._replace(is_known_out_of_sync=True)) is RepairStep.REFILL
     assert next_step(facts._replace(is_following=False)) is RepairStep.CLEAR
+
+
+def test_who_is_out_of_sync_hears_what_is_forgotten_past_our_high_watermark_too(tmp_path: Path) -> None:
+    """A new leader's high watermark may be older than the compaction of its log."""
+    bench = PartitionBench(tmp_path)
+    bench.lead(isr=(1, 2))
+    bench.append(5)
+    bench.log.forgotten.publish(Offset(4))
+    assert bench.hw == 0
+    assert bench.fetch(3, 2).forgotten_below == 4
+    assert bench.fetch(3, 4).forgotten_below == NO_OFFSET
+    assert bench.fetch(2, 2).forgotten_below == NO_OFFSET, "it has had all that is committed"
+    assert bench.fetch(-1, 0).forgotten_below == NO_OFFSET
+    assert bench.fetch(-1, 0, flushed=0).forgotten_below == 4, "a replica that is filled anew"
+    bench.close()

@@ -105,6 +105,7 @@ from barnabas_replication.hosting import Hosting
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.manager import NO_SETTINGS, ReplicaManager
+from barnabas_replication.missed_deletions import Intake
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
@@ -558,6 +559,10 @@ def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(truncating, "truncate_fully_and_start_at", start_at)
 
 
+def _follower_goes_on_where_its_leader_has_forgotten_deletions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(followed, "intake_of", lambda **known: Intake.PLAIN)
+
+
 def _deletion_is_answered_without_the_eligible(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedPartitions, "eligible_elsewhere", lambda self, partition: {})
 
@@ -834,6 +839,12 @@ MUTANTS = (
     NodeMutant("compaction lets tombstones go at once", _tombstones_go_at_once, 5033),
     NodeMutant("recovery takes a gap for the log's end", _recovery_takes_a_gap_for_the_end),
     NodeMutant("a follower refuses gaps", _a_follower_refuses_gaps),
+    NodeMutant(
+        "a follower goes on where its leader has forgotten deletions",
+        _follower_goes_on_where_its_leader_has_forgotten_deletions,
+        123,
+        slant=Slant.FORGETTING,
+    ),
     NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
     NodeMutant(
         "a log in doubt is taken for a deleted topic's",

@@ -368,3 +368,9 @@ def test_the_only_other_copy_is_not_one_in_a_broken_directory() -> None:
 
 def test_a_node_that_crashed_sends_nothing_more() -> None:
     run(935672987, Slant.NONE)  # a flush due with the crash woke the fetcher, and the leader counted what was lost
+
+
+def test_a_deleted_key_stays_deleted_where_a_new_leaders_high_watermark_is_old() -> None:
+    run(
+        132, Slant.FORGETTING
+    )  # the leader said of its log only what lay below that, and whoever was behind missed the tombstones

@@ -2,7 +2,7 @@
 
 May touch:  the network, replica managers through it, the disks of nodes as a worker would.   Must not touch: the laws of others.
 Invariants: the function that rewrites is the real one; in the end every key has its last acknowledged value, or its tombstone, on
-            every replica, and every producer its last sequence.
+            every replica, and every producer its last sequence; where tombstones go, a deleted key is on no replica.
 Read next:  barnabas_log/cleaner/driver.py; invariants.py, which leaves this topic to this file.
 """
 
@@ -81,6 +81,10 @@ class KeyedProducer(Producer):
         number = record_id * 3 % KEYS
         return b"%d of %d" % (number, self.producer_id) + b" with a longer name" * (number % 2)
 
+    def is_tombstone(self, record_id: int) -> bool:
+        """Whether it deletes its key."""
+        return record_id % TOMBSTONE_EVERY == 0
+
     def next_batch(self, count: int, *, time_ms: int) -> tuple[list[int], bytes]:
         """See Producer.next_batch. The id is in a header too: tombstones have no value."""
         ids = list(range(self.next_id, self.next_id + count))
@@ -89,7 +93,7 @@ class KeyedProducer(Producer):
                 index,
                 time_ms,
                 self.key_of(record_id),
-                None if record_id % TOMBSTONE_EVERY == 0 else b"%d" % record_id,
+                None if self.is_tombstone(record_id) else b"%d" % record_id,
                 (("id", b"%d" % record_id),),
             )
             for index, record_id in enumerate(ids)
@@ -99,13 +103,27 @@ class KeyedProducer(Producer):
         return ids, build_batch(records, producer_id=self.producer_id, producer_epoch=0, base_sequence=sequence)
 
 
+class PassingKeysProducer(KeyedProducer):
+    """One that writes each key a few times, then deletes every other one, and comes back to none."""
+
+    def key_of(self, record_id: int) -> bytes:
+        """See KeyedProducer.key_of."""
+        return b"%d of %d" % (record_id // TOMBSTONE_EVERY, self.producer_id)
+
+    def is_tombstone(self, record_id: int) -> bool:
+        """See KeyedProducer.is_tombstone."""
+        return record_id % (2 * TOMBSTONE_EVERY) == TOMBSTONE_EVERY - 1
+
+
 class CompactingClient(ChurningClient):
     """Makes the compacted topic and writes to it; it stays, and its end is judged here."""
 
     def __init__(self, cluster: Run) -> None:
         super().__init__(cluster, 0)
         self.topic = COMPACTED_TOPIC
-        self.producers = [KeyedProducer(900 + number) for number in range(2)]
+        self._forgets = cluster.swarm.delete_retention_ms is not None
+        make = PassingKeysProducer if self._forgets else KeyedProducer
+        self.producers: list[Producer] = [make(900 + number) for number in range(2)]
         self.is_made = False
         self._think_s = min(self._think_s, 0.02)
 
@@ -123,6 +141,8 @@ class CompactingClient(ChurningClient):
 
     def _topic(self) -> CreatableTopic:
         settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        if self._forgets:
+            settings["delete.retention.ms"] = str(self._cluster.swarm.delete_retention_ms)
         return CreatableTopic(name=self.topic, partition_count=1, replication_factor=3, configs=settings)
 
     def _on_acknowledged(self, producer: Producer, ids: list[int], outcome: AppendOutcome) -> None:
@@ -134,8 +154,9 @@ class CompactingClient(ChurningClient):
         return False
 
     def judge(self, node_id: int, batches: list[tuple[int, bytes]]) -> dict[bytes, int]:
-        """Raise LawBroken for what a replica lacks in the end; returns the last id of each key."""
+        """Raise LawBroken for what a replica lacks in the end, or has and should not; returns the last id of each key."""
         last: dict[bytes, int] = {}
+        owners = {producer.producer_id: producer for producer in self.producers}
         sequences: dict[int, int] = {}
         end = 0
         for base_offset, batch in batches:
@@ -146,7 +167,9 @@ class CompactingClient(ChurningClient):
             sequences[header.producer_id] = header.base_sequence + header.last_offset_delta
             for record in iterate_records(batch):
                 record_id = int(record.headers[0][1] or b"-1")
-                if (record.value is None) != (record_id % TOMBSTONE_EVERY == 0):
+                owner = owners[header.producer_id]
+                assert isinstance(owner, KeyedProducer), "made so"
+                if (record.value is None) != owner.is_tombstone(record_id):
                     raise LawBroken("compaction changes no record", f"node {node_id}: {record}")
                 last[record.key or b""] = record_id
         for producer in self.producers:
@@ -154,6 +177,15 @@ class CompactingClient(ChurningClient):
             wanted: dict[bytes, int] = {}
             for record_id in sorted(producer.acknowledged):
                 wanted[producer.key_of(record_id)] = record_id
+            if self._forgets:
+                back = {
+                    key: (record_id, last[key])
+                    for key, record_id in wanted.items()
+                    if producer.is_tombstone(record_id) and last.get(key, record_id) < record_id
+                }
+                if back:
+                    raise LawBroken("a deleted key stays deleted", f"node {node_id}: {back}")
+                wanted = {key: record_id for key, record_id in wanted.items() if not producer.is_tombstone(record_id)}
             lost = {
                 key: (record_id, last.get(key)) for key, record_id in wanted.items() if last.get(key, -1) < record_id
             }
@@ -166,4 +198,8 @@ class CompactingClient(ChurningClient):
                         "a producer's last sequence survives compaction",
                         f"node {node_id}, {producer.producer_id}: {sequences.get(producer.producer_id)}, not {sequence}",
                     )
+        if self._forgets:  # a tombstone that is gone from one replica may still be there on another
+            keyed = [each for each in self.producers if isinstance(each, KeyedProducer)]
+            deleted = {id_ for each in keyed for id_ in each.acknowledged if each.is_tombstone(id_)}
+            return {key: record_id for key, record_id in last.items() if record_id not in deleted}
         return last

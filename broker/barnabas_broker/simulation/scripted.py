@@ -81,6 +81,7 @@ CALM = Swarm(
     starve_s=0.0,
     is_compacting=False,
     cleaner_dies=0.0,
+    delete_retention_ms=None,
     is_transacting=False,
 )
 """Nothing goes wrong but by the script."""

@@ -50,6 +50,8 @@ STARVING_SALT = 16
 SETTING_SHARE = 0.15
 """Of the seeds, in how many operators change min.insync.replicas and segment sizes of topics, while metadata lags on one node."""
 SETTING_SALT = 39
+FORGETTING_MS = 100
+"""How long tombstones stay where they go soon."""
 HAUNT_EVERY_S = 0.3
 """Mean time between two haunting fetches, where there are any."""
 ONE_BATCH_BYTES = 100
@@ -75,6 +77,8 @@ class Slant(Enum):
     """Operators change min.insync.replicas and segment sizes all the time, and metadata lags."""
     BEGUN_ANEW = "begun_anew"
     """Directories fail again and again while topics are deleted and made again."""
+    FORGETTING = "forgetting"
+    """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +244,8 @@ class Swarm:
     """Whether there is a compacted topic, and a cleaner on every node."""
     cleaner_dies: float
     """Probability that a cleaner is killed at a step of its work."""
+    delete_retention_ms: int | None
+    """delete.retention.ms of the compacted topic, whose keys are then deleted for good; None: tombstones outlive the run."""
     is_transacting: bool
     """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
@@ -271,7 +277,14 @@ class Swarm:
         elif slant is Slant.ROT:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
+        elif slant is Slant.FORGETTING:
+            drawn = replace(drawn, restart_s=max(drawn.restart_s, 2.0), think_s=max(drawn.think_s, 0.1))
         drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
+        if slant is Slant.FORGETTING:
+            logs = replace(drawn.logs, segment_bytes=400)
+            return replace(
+                drawn, is_compacting=True, is_transacting=False, logs=logs, delete_retention_ms=FORGETTING_MS
+            )
         drawn = drawn._setting(random, slant)
         if slant in (Slant.TRANSACTIONS, Slant.COORDINATORS):
             drawn = drawn.with_transactions(random)
@@ -357,6 +370,7 @@ class Swarm:
             starve_s=0.0,
             is_compacting=False,
             cleaner_dies=0.0,
+            delete_retention_ms=None,
             is_transacting=False,
         )
 
