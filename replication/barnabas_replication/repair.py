@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 REPAIR_BYTES_MAX = 64 * 1024 * 1024
 """A larger range is not refetched in one piece of memory: the log is cut before it."""
+RETURN_S = 60.0
+"""In which a second log that was put in place is hosted, behind whatever else is being opened."""
 REFILLS_MAX = 2
 """Replicas that are filled anew at the same time."""
 FETCH_BYTES = 2 * 1024 * 1024
@@ -188,6 +190,8 @@ class _Patient:
         self.is_proving = False
         self.is_unrepairable = False
         self.is_being_filled = False
+        self.returns_until_s = 0.0
+        """Until then its second log may wait to be hosted."""
         self.failures = 0
         self.not_before_s = 0.0
         self.reported = ""
@@ -240,6 +244,8 @@ class Repairs:
 
     async def _look_after(self, name: TopicPartition, patient: _Patient, tasks: asyncio.TaskGroup) -> None:
         partition = self._host.partition(name)
+        if partition is None and asyncio.get_running_loop().time() < patient.returns_until_s:
+            return
         if partition is None or partition.storage_error is not None:
             del self._patients[name]
             return
@@ -333,6 +339,7 @@ class Repairs:
         try:
             if await fill_anew(partition, host=self._host, logs=self._logs, peers=self._peers):
                 patient.is_proved, patient.is_unrepairable, patient.failures = True, False, 0
+                patient.returns_until_s = asyncio.get_running_loop().time() + RETURN_S
         except (KafkaError, OSError, TimeoutError) as error:
             what = f"deletions below {missed_below}"
             self._try_later(name, patient, what, leader_id, error)

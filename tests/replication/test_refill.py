@@ -286,7 +286,8 @@ async def test_a_new_replica_is_filled_in_place_and_goes_on_after_a_restart(tmp_
         await cluster[3].start()
         marks.listen(cluster[3])
         await eventually(lambda: 3 in cluster.controller.registration("t").isr)
-        assert read_keys(cluster[3]) == {"kept": "1", "changed": "19"} and not marks.seen
+        assert read_keys(cluster[3]) == {"kept": "1", "changed": "19"}
+        assert (3, ReplicaFault.CORRUPT) not in marks.seen, "it is no stale one"
         below = cluster[1].partition("t").log.forgotten.below
         log = cluster[3].partition("t").log
         assert log.forgotten.copied == Copied(cluster.controller.registration("t").leader_epoch, below)
