@@ -238,13 +238,13 @@ def test_ids_in_another_partition_than_their_count_says_are_reported(caplog: pyt
             await it.lead()
             await it.init("id")
             home = it.coordinator.partition_for("id")
-        # by one more partition the id belongs to another one
-        grown = make_image(topics=TOPICS | {TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * 3})
+        # by two more partitions the id belongs to another one
+        grown = make_image(topics=TOPICS | {TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * 4})
         async with bench(log.successor(), image=grown) as it:
             assert it.coordinator.partition_for("id") != home
             await it.lead(epoch=2)
             assert it.coordinator.misplaced_partitions == {home}
-            assert any(f"{TRANSACTION_TOPIC} has 3 partitions" in record.getMessage() for record in caplog.records)
+            assert any(f"{TRANSACTION_TOPIC} has 4 partitions" in record.getMessage() for record in caplog.records)
             it.coordinator.on_resigned(home)
             assert it.coordinator.misplaced_partitions == set()
 
