@@ -41,7 +41,7 @@ def test_a_sample_of_seeds_breaks_no_promise() -> None:
     with processes() as pool:
         for figures in pool.map(run, range(9, 17)):  # among which each thing asked for below happens
             whole.add(figures)
-    assert whole.transactions > 20
+    assert whole.transactions > 10
     assert whole.prepared_transactions > 5
     assert min(whole.crashes, whole.elections, whole.compactions, whole.zombies_fenced) > 0
 
