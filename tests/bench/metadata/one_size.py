@@ -306,6 +306,7 @@ async def measure_broker(directory: Path, partitions: int, per_topic: int, chang
             on_error=fail,
         ),
     )
+    placing = asyncio.ensure_future(replicas._hosting.run())  # of its tasks the one that opens logs
     metadata_log = await MetadataLog.open(disk=RealDisk(), metadata_directory=str(directory), now_ms=wall_ms())
     found = await _load(metadata_log, loader, applied, partitions)
     registered = loader.image.cluster.broker(BrokerId(HELD_BY))
@@ -340,6 +341,7 @@ async def measure_broker(directory: Path, partitions: int, per_topic: int, chang
         at = random.randrange(partitions)
         await others.add(partial(change, f"orders.of-region-{at // per_topic}", at % per_topic))
     found["broker_change_ms"], found["broker_other_ms"] = own.median_ms, others.median_ms
+    placing.cancel()
     await replicas.close()
     await logs.close(broker_epoch=epoch[0])
     await metadata_log.close()
