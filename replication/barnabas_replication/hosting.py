@@ -46,8 +46,8 @@ SLICE_LOGS = 16
 for some of that time."""
 
 
-FOLLOWED_AT_ONCE = 256
-"""Replicas that begin to fetch between two turns of the loop."""
+BEGUN_AT_ONCE = 256
+"""Replicas that are reported, and begin to fetch, between two turns of the loop."""
 
 
 class HostingHost(Protocol):
@@ -99,6 +99,8 @@ class Hosting:
         self._to_follow: deque[Partition] = deque()
         """Replicas that were opened, and begin to fetch together: one fetch then asks for all of them, where each slice by itself would
         have the fetchers look through all that they follow."""
+        self._to_report: deque[tuple[Partition, Uuid]] = deque()
+        """Likewise, and in which directory each is: every report becomes a record, and that another image for every node."""
         self._is_due = asyncio.Event()
         """Set while one of these is not empty."""
         self._when_placed: list[Callable[[], None]] = []
@@ -136,12 +138,13 @@ class Hosting:
             await self._work_off()
 
     async def _work_off(self) -> None:
-        while self._to_delete or self._to_open or self._to_follow:
+        while self._to_delete or self._to_open or self._to_follow or self._to_report:
             if self._to_delete:
                 self._delete_some()
             elif self._to_open:
                 await self._open_some()
             else:
+                self._report_some()
                 self._follow_some()
             await asyncio.sleep(0)
         self._is_due.clear()
@@ -212,12 +215,12 @@ class Hosting:
         self, partition: Partition, change: Change, now_ms: int, *, is_opened_just_now: bool = False
     ) -> None:
         if change.registration.leader == self._hosted.broker_id:
-            self._lead(partition, change, now_ms)
+            self._lead(partition, change, now_ms, is_opened_just_now=is_opened_just_now)
         else:
             self._follow(partition, change, is_opened_just_now=is_opened_just_now)
 
-    def _lead(self, partition: Partition, change: Change, now_ms: int) -> None:
-        self._report(partition, change)
+    def _lead(self, partition: Partition, change: Change, now_ms: int, *, is_opened_just_now: bool) -> None:
+        self._report(partition, change, is_opened_just_now=is_opened_just_now)
         self._followers.stop(partition)
         is_present = self._hosted.is_present_incarnation()
         if is_present and not self._faults.may_lead(partition):
@@ -228,7 +231,7 @@ class Hosting:
             self._led_before[change.topic_partition] = None
 
     def _follow(self, partition: Partition, change: Change, *, is_opened_just_now: bool) -> None:
-        self._report(partition, change)
+        self._report(partition, change, is_opened_just_now=is_opened_just_now)
         if self._hosted.topics_at_start is None:
             # It may name a leader from before epochs that our log holds, or that we led: that one would have us cut
             # what was committed since, while the cluster still takes us for one who has it. Once an image knew this
@@ -252,13 +255,17 @@ class Hosting:
                 self._host.forget(partition)
             self._logs.delete(topic_partition, topic_id)
 
+    def _report_some(self) -> None:
+        for _ in range(min(BEGUN_AT_ONCE, len(self._to_report))):
+            partition, directory_id = self._to_report.popleft()
+            if self._hosted.partitions.get(partition.topic_partition) is partition:
+                self._listener.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
+
     def _follow_some(self) -> None:
-        for _ in range(min(FOLLOWED_AT_ONCE, len(self._to_follow))):
+        for _ in range(min(BEGUN_AT_ONCE, len(self._to_follow))):
             partition = self._to_follow.popleft()
             if not partition.is_leader and self._hosted.partitions.get(partition.topic_partition) is partition:
-                self._followers.stop(
-                    partition
-                )  # it may fetch already, from another leader than it had when it was opened
+                self._followers.stop(partition)  # it may fetch already, from another leader than when it was opened
                 self._followers.begin(partition)
 
     async def _open_some(self) -> None:
@@ -322,10 +329,12 @@ class Hosting:
         self._opening = None
         self.place_postponed()
 
-    def _report(self, partition: Partition, change: Change) -> None:
+    def _report(self, partition: Partition, change: Change, *, is_opened_just_now: bool) -> None:
         """What the cluster believes otherwise: where the replica is, and what is wrong with it."""
         directory_id = self._logs.directory_to_report(partition.log, change.registration)
-        if directory_id is not None:
+        if directory_id is not None and is_opened_just_now:
+            self._to_report.append((partition, directory_id))
+        elif directory_id is not None:
             self._listener.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
         if self._hosted.is_present_incarnation() and self._faults.take_in(partition, change.registration):
             self._host.note_lost(partition)
