@@ -206,7 +206,7 @@ async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_t
     async with MiniCluster(tmp_path) as cluster:
         cluster.controller.create("t")
         cluster.cut_links.add(frozenset((1, 2)))
-        outcome = await cluster[1].produce("t", batch(), timeout_ms=30)
+        outcome = await cluster[1].produce("t", batch(), timeout_ms=500)
         assert isinstance(outcome.error, RequestTimedOut)
         assert outcome.base_offset == 0
         assert cluster[1].partition("t").log.log_end_offset == 1
