@@ -849,7 +849,7 @@ MUTANTS = (
     NodeMutant(
         "a log in doubt is taken for a deleted topic's",
         _log_in_doubt_is_taken_for_a_deleted_topics,
-        slant=Slant.SMALL_FILES,
+        slant=Slant.TOPIC_IDS,
     ),
     NodeMutant(
         "what was flushed and is gone is not missed",
@@ -863,7 +863,7 @@ MUTANTS = (
     NodeMutant(
         "an older copy of a directory is taken for the newest",
         _older_copy_of_a_directory_is_taken_for_the_newest,
-        slant=Slant.SMALL_FILES,
+        slant=Slant.OLDER_COPIES,
     ),
     NodeMutant(
         "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES

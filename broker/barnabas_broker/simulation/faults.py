@@ -19,7 +19,7 @@ from random import Random
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.rot import Rot
 from barnabas_broker.simulation.run import Run
-from barnabas_broker.simulation.small_files import SmallFiles
+from barnabas_broker.simulation.small_files import KINDS_OF, SmallFiles
 from barnabas_broker.simulation.swarm import Slant, Swarm
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
@@ -71,7 +71,7 @@ class Faults:
         self._in_repair: tuple[NodeParts, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
         self._rot = Rot(cluster, self)
-        self._small_files = SmallFiles(Random(f"small files of {cluster.seed}"))
+        self._small_files = SmallFiles(Random(f"small files of {cluster.seed}"), cluster.slant)
         self._struck: NodeParts | None = None
         """The wiped one, if its small files were damaged: until the controllers know what it lost."""
         self._works_again = asyncio.Event()
@@ -134,7 +134,7 @@ class Faults:
         if not self.may_strike(node, "crash"):
             return
         is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
-        if is_wiped and cluster.slant is Slant.SMALL_FILES:
+        if is_wiped and cluster.slant in KINDS_OF:
             self.power_off(node)
             what = self._small_files.strike(node.disk, node.directory_ids)
             if what:

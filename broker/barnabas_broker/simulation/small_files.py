@@ -14,6 +14,7 @@ from random import Random
 
 from barnabas_broker.simulation.disk import LOGS, SimulatedDisk
 from barnabas_broker.simulation.memory_disk import Inode
+from barnabas_broker.simulation.swarm import Slant
 from barnabas_log.checkpoints import (
     LEADER_EPOCHS_FILE,
     LOG_START_OFFSETS_FILE,
@@ -38,26 +39,33 @@ KINDS = (
     "epochs wrong",
     "older copy",
 )
+KINDS_OF = {
+    Slant.SMALL_FILES: KINDS,
+    Slant.TOPIC_IDS: tuple(kind for kind in KINDS if kind.startswith(("topic id", "witnesses"))),
+    Slant.OLDER_COPIES: ("older copy",),
+}
+"""By slant: what may be damaged."""
 NOBODY = TopicPartition("", 0)
 RAISED_BY = 1000
 """What a checkpoint's number becomes too great by."""
 
 
 class SmallFiles:
-    """The damage of one run."""
+    """The damage of one run, where its slant has any."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, slant: Slant) -> None:
         self._random = random
+        self._kinds = KINDS_OF.get(slant, ())
         self._copies: dict[str, dict[str, bytes]] = {}
-        """Of log directories as they were at an earlier crash: content by path."""
+        """Of log directories as they were at an earlier crash, the first that might have damaged them: content by path."""
 
     def strike(self, disk: SimulatedDisk, directories: Iterable[str]) -> str:
         """Damage something of a node that is down; returns what, empty where there was nothing to damage."""
         random = self._random
         directory = random.choice(sorted(directories))
-        kind = random.choice(KINDS)
+        kind = random.choice(self._kinds)
         before = self._copies.get(directory)
-        if before is None or random.random() < 0.5:
+        if before is None:
             self._copies[directory] = {path: bytes(inode.content) for path, inode in _below(disk, directory).items()}
         if kind == "older copy":
             return kind if before and _put_back(disk, directory, before) else ""

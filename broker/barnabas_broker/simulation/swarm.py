@@ -73,6 +73,10 @@ class Slant(Enum):
     which may be within a batch."""
     SMALL_FILES = "small_files"
     """Crashed nodes find small files damaged or gone, logs cut or gone, or a log directory as it was before."""
+    TOPIC_IDS = "topic_ids"
+    """As small_files, and it is always the topic ids."""
+    OLDER_COPIES = "older_copies"
+    """As small_files, and it is always a directory as it was before."""
     SETTINGS = "settings"
     """Operators change min.insync.replicas and segment sizes all the time, and metadata lags."""
     BEGUN_ANEW = "begun_anew"
@@ -269,7 +273,7 @@ class Swarm:
         elif slant is Slant.DELETING:
             kept = replace(drawn.logs, retention_bytes=-1, topic_retention_bytes=-1)
             drawn = replace(drawn, logs=kept, delete_records_every_s=0.3, configure_every_s=0.0, wipe=1.0)
-        elif slant is Slant.SMALL_FILES:
+        elif slant in (Slant.SMALL_FILES, Slant.TOPIC_IDS, Slant.OLDER_COPIES):
             shape = replace(drawn.logs, checkpoint_s=min(drawn.logs.checkpoint_s, 0.5))
             drawn = replace(
                 drawn, logs=shape, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3), wipe=1.0
