@@ -514,29 +514,39 @@ def test_reply_to_another_fetch_is_ignored() -> None:
     assert (core.ready(), core.end_offset) == (None, 3)
 
 
-def test_cut_below_the_high_watermark_is_fatal() -> None:
+def test_nothing_committed_is_cut_off_and_nothing_more_is_taken_from_who_demands_it() -> None:
     core, fetch = follower_of_two(end=3)
     core.step(
         FetchReply(fetch.correlation, TWO, ME, Epoch(1), TWO.id, ReplyError.NONE, Offset(3), Offset(3), Offset(3)), 10
     )
     assert core.high_watermark == 3
     again = only_reply(core, FetchRequest)
-    with pytest.raises(AssertionError, match="below the high watermark"):
-        core.step(
-            FetchReply(
-                again.correlation,
-                TWO,
-                ME,
-                Epoch(1),
-                TWO.id,
-                ReplyError.NONE,
-                Offset(3),
-                Offset(3),
-                Offset(3),
-                EpochStart(Epoch(1), Offset(2)),
-            ),
-            11,
-        )
+    core.step(
+        FetchReply(
+            again.correlation,
+            TWO,
+            ME,
+            Epoch(1),
+            TWO.id,
+            ReplyError.NONE,
+            Offset(3),
+            Offset(3),
+            Offset(3),
+            EpochStart(Epoch(1), Offset(2)),
+        ),
+        11,
+    )
+    assert (core.ready(), core.end_offset, core.refused_cut) == (None, 3, EpochStart(Epoch(1), Offset(2)))
+    core.tick(11 + QuorumConfig().fetch_timeout_ms // 2)
+    later = only_reply(core, FetchRequest)
+    more = FetchReply(
+        later.correlation, TWO, ME, Epoch(1), TWO.id, ReplyError.NONE, Offset(5), Offset(3), Offset(5), None
+    )
+    more.epochs = (EpochStart(Epoch(1), Offset(3)),)
+    core.step(more, 2000)
+    assert (core.end_offset, core.high_watermark) == (3, 3), (
+        "its log has grown past ours, and is another one all the same"
+    )
 
 
 def test_two_leaders_of_one_epoch_are_fatal() -> None:

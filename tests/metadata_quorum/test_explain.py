@@ -16,7 +16,7 @@ from barnabas_quorum.explain.leaders import RECOVERY_COMMAND, ControllerReport, 
 from barnabas_quorum.explain.partitions import explain_partition, find_partition
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.raft.damage import LogEnd
+from barnabas_quorum.raft.damage import UNKNOWN_END, LogEnd
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
@@ -500,6 +500,7 @@ def silence(number: int) -> Silence:
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
 LOST = {"lost_end": LogEnd(Epoch(5), Offset(100))}
+EMPTIED = {"lost_end": UNKNOWN_END, "end": 0, "epoch": 0}
 
 
 def of_recovery(number: int, *, has_read_it: bool) -> ControllerReport:
@@ -527,6 +528,15 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
         "cut-off",
         "do not reach each other",
     ),
+    "first start": ([report(1, **EMPTIED), report(2, **EMPTIED)], [3], "first-start", "or 3 holds what they have lost"),  # type: ignore[arg-type]
+    "first start, all there": ([report(n, **EMPTIED) for n in (1, 2, 3)], [], "electing", "all 3 voters are blank"),  # type: ignore[arg-type]
+    "two emptied": (
+        [report(1), report(2, **EMPTIED), report(3, **EMPTIED)],  # type: ignore[arg-type]
+        [],
+        "emptied",
+        "the metadata directories of controllers 2, 3 were emptied",
+    ),
+    "one emptied": ([report(1), report(2), report(3, **EMPTIED)], [], "electing", "1, 2 can win"),  # type: ignore[arg-type]
     "nobody answers": ([], [1, 2, 3], "unreachable", "NO CONTROLLER ANSWERS"),
     "a replaced disk does not vote": (
         [report(1), replace(report(2), key=ReplicaKey(B2, directory(99)))],

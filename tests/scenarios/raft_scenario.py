@@ -1,7 +1,8 @@
 """Interprets scripts about the consensus core: a small cluster in which nothing happens unless a line says so.
 
 Commands (N is a node; time stands still but for `timeout`, `campaign` and `wait`):
-  nodes N [observers=M] [dynamic]   voters 1…N, observers after them; dynamic: kraft.version 1; must come first
+  nodes N [observers=M] [dynamic] [blank]   voters 1…N, observers after them; dynamic: kraft.version 1; blank: the disks show nothing
+                            of a beginning, as those of real nodes; must come first
   campaign N                let N's timers run until it asks for pre-votes
   timeout N                 let N's next timer run
   wait MS                   let MS pass for all timers, delivering
@@ -21,6 +22,7 @@ Commands (N is a node; time stands still but for `timeout`, `campaign` and `wait
   snapshot N OFFSET [SLICES]   N freezes a snapshot of what is below OFFSET; it is sent in so many slices
   clean N OFFSET            N's log begins at OFFSET, the end of a snapshot
   replace N                 N crashes and comes back with an empty disk that knows no voters
+  wipe N [unformatted]      N crashes and comes back with an empty disk of the same directory id; unformatted: without its checkpoint
   crash N / restart N       crash loses what was not flushed, and its own messages; requests to it may be late
   show                      one line per node
   disks                     what is durable, one line per node
@@ -34,6 +36,7 @@ from dataclasses import dataclass, field
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.raft import snapshots
 from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd, has_forgotten
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
@@ -59,7 +62,7 @@ from barnabas_quorum.raft.messages import (
 )
 from barnabas_quorum.raft.roles import Prospective
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 
 SLICE_BYTES = 10
 
@@ -88,6 +91,9 @@ class Node:
     snapshots: list[Snapshot] = field(default_factory=list)
     is_delayed: bool = False
     records_max: int = 1000
+    is_blank: bool = False
+    """Its disk shows nothing of a beginning."""
+    life: int = 1
 
     @property
     def name(self) -> str:
@@ -96,6 +102,14 @@ class Node:
     @property
     def end(self) -> int:
         return self.base + len(self.log)
+
+    @property
+    def is_forgetful(self) -> bool:
+        mark = FlushMark(Offset(0), LogEnd(Epoch(0), Offset(0)), None)
+        found = LogEnd(Epoch(0), Offset(self.end))
+        return self.is_blank and has_forgotten(
+            mark, found=found, has_hard_state=True, has_begun=self.hard_state.has_begun
+        )
 
     def truncate(self, end: int) -> None:
         del self.log[max(0, end - self.base) :]
@@ -141,7 +155,7 @@ class RaftScenario:
             ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)) for i in range(1, voters + int(observers.split("=")[1]) + 1)
         ]
         self._voters = VoterSet([voter_of(key) for key in keys[:voters]], kraft_version=int("dynamic" in words))
-        self._nodes = {key.id: Node(key, self._voters) for key in keys}
+        self._nodes = {key.id: Node(key, self._voters, is_blank="blank" in words) for key in keys}
         for node in self._nodes.values():
             self._start(node)
         self._wire.clear()
@@ -299,6 +313,14 @@ class RaftScenario:
         self._nodes[int(name)] = Node(key, VoterSet.unknown())
         self._start(self._nodes[int(name)])
 
+    def _do_wipe(self, name: str, kind: str = "") -> None:
+        node = self._nodes[int(name)]
+        if node.core is not None:
+            self._do_crash(name)
+        voters = VoterSet.unknown() if kind else node.bootstrap_voters
+        self._nodes[int(name)] = Node(node.key, voters, is_blank=True, life=node.life)
+        self._start(self._nodes[int(name)])
+
     def _do_show(self) -> None:
         for node in self._nodes.values():
             if node.core is None:
@@ -315,7 +337,7 @@ class RaftScenario:
 
     def _do_disks(self) -> None:
         for node in self._nodes.values():
-            epoch, leader_id, voted = node.hard_state
+            epoch, leader_id, voted, _ = node.hard_state
             self._printed.append(
                 f"{node.name}: epoch={epoch} leader={leader_id} voted={voted.id if voted else '-'} "
                 f"log=[{node_log_text(node, node.log[: node.durable_end - node.base])}]"
@@ -356,7 +378,10 @@ class RaftScenario:
             snapshots=[snapshot.id for snapshot in node.snapshots],
             voter_sets=node.sets,
             bootstrap=[] if node.bootstrap_voters.keys else self._voters.voters,
+            lost_end=UNKNOWN_END if node.is_forgetful else None,
+            life=node.life,
         )
+        node.life += 1
         node.is_delayed = False
         self._obey(node)
 

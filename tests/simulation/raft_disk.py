@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from barnabas_quorum.raft import snapshots
 from barnabas_quorum.raft.core import QuorumCore
-from barnabas_quorum.raft.damage import FlushMark, LogEnd, lost_end
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd, has_forgotten, lost_end
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE
 from barnabas_quorum.raft.messages import EpochStart, HardState, Ready, SnapshotId, SnapshotPart
 from barnabas_quorum.raft.roles import Role
@@ -86,6 +86,7 @@ class SimulatedNode:
         "inbox",
         "incarnation",
         "is_alive",
+        "is_emptied",
         "is_paused",
         "key",
         "log",
@@ -143,6 +144,8 @@ class SimulatedNode:
         """What the last life left on the disk about its flushes."""
         self.missing: LogEnd | None = None
         """How far the log reached before bits of it flipped, until it is as far again: the simulator's own account."""
+        self.is_emptied = False
+        """Lost all, and has not caught up with a leader since: its core has forgotten whatever it says."""
         self.full_until_us = 0
         """Until then no write succeeds."""
         self.sets: list[tuple[int, VoterSet]] = [(-1, bootstrap_voters)]
@@ -163,6 +166,11 @@ class SimulatedNode:
     def end(self) -> int:
         """One past the last record."""
         return self.base + len(self.log)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its disk has all that was flushed to it, and its core knows that."""
+        return self.missing is None and not self.is_emptied and self.core.lost_end != UNKNOWN_END
 
     @property
     def voters(self) -> VoterSet:
@@ -300,7 +308,7 @@ class SimulatedNode:
             self.sets.pop()
         return gone
 
-    def recover(self) -> LogEnd | None:
+    def recover(self, *, may_be_emptied: bool) -> LogEnd | None:
         """What opening does: a snapshot that the log does not agree with takes its place; outdated ones go. Returns where the
         log ended before it was damaged, if it was."""
         point = snapshots.restart_point(
@@ -315,4 +323,11 @@ class SimulatedNode:
             self.restart_at(snapshot)
         self.snapshots = [each for each in self.snapshots if each.snapshot_id.end_offset >= self.base]
         self.marked_end = self.end
-        return lost_end(self.mark, found=self.end_at(self.end))
+        found = self.end_at(self.end)
+        mark = self.mark
+        has_begun = self.hard_state.has_begun
+        if mark is not None and mark.lost == UNKNOWN_END and has_begun:
+            mark = mark._replace(lost=None)
+        if may_be_emptied and has_forgotten(mark, found=found, has_hard_state=True, has_begun=has_begun):
+            return UNKNOWN_END
+        return lost_end(mark, found=found)

@@ -34,7 +34,7 @@ FROZEN_ONLY = 3
 HOLLOW_RATE = 0.5
 """Of the commits of what a follower has and has not flushed, which are rare, where flushes stall."""
 FLUSHED, ASK = 3, 5  # as in raft_simulator
-CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK, FULL = range(9, 21)
+CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK, FULL, EMPTY = range(9, 22)
 
 
 class Faults:
@@ -69,6 +69,7 @@ class Faults:
             (MEMBER, swarm.member_us),
             (DISK, swarm.replace_disk_us),
             (FULL, swarm.full_disk_us),
+            (EMPTY, swarm.empty_disk_us),
         ):
             self._later(kind, mean_us)
         if swarm.auto_join:
@@ -129,6 +130,9 @@ class Faults:
         elif kind == FULL:
             self._later(FULL, swarm.full_disk_us)
             self._fill_disk(self._any_node())
+        elif kind == EMPTY:
+            self._later(EMPTY, swarm.empty_disk_us)
+            return self._empty_disk(self._any_node())
         return True
 
     def _later(self, kind: int, mean_us: int) -> None:
@@ -495,7 +499,7 @@ class Faults:
     def _is_left_alive(self, voters: VoterSet, *, without: SimulatedNode | None = None) -> bool:
         """Whether a majority of this set has its disks with all that was flushed to them, also without one more."""
         owners = [self._owner(key) for key in voters.keys]
-        whole = [node for node in owners if node is not None and node is not without and node.missing is None]
+        whole = [node for node in owners if node is not None and node is not without and node.is_whole]
         return not voters.keys or len(whole) >= voters.majority
 
     def _may_lack(self, node: SimulatedNode) -> bool:
@@ -511,7 +515,7 @@ class Faults:
         A majority of disks is not enough: a replica that votes by the candidate's log alone can have a newer log than every candidate,
         and refuses them all for ever. What the lost replica wrote last may be on its way to it.
         """
-        rest = [node for node in self._simulation.nodes if node is not lost and node.missing is None]
+        rest = [node for node in self._simulation.nodes if node is not lost and node.is_whole]
         for candidate in rest:
             voters, end = candidate.voters, candidate.end_at(candidate.end)
             votes = sum(
@@ -523,6 +527,23 @@ class Faults:
             if candidate.key in voters.keys and votes >= voters.majority:
                 return True
         return False
+
+    def _empty_disk(self, node: SimulatedNode) -> bool:
+        """A directory is emptied, or another disk is mounted there and formatted with the same ids, or without any voters."""
+        simulation = self._simulation
+        if not simulation.invariants.committed or not self._may_lack(node):
+            return False
+        if not simulation.strikes("disk emptied", node.id):
+            return False
+        if node.is_alive:
+            self.crash(node)
+        simulation.figures.emptied += 1
+        simulation.invariants.on_emptied(node)
+        # A static set is nowhere but in the checkpoint: without that no replica could come back as a voter.
+        is_formatted = not self._swarm.kraft_version or self._random.random() < 0.5
+        node.wipe(node.key, node.bootstrap_voters if is_formatted else VoterSet.unknown())
+        node.is_emptied = True
+        return True
 
     def _replace_disk(self, node: SimulatedNode) -> bool:
         """A disk is lost; the node comes back with an empty one, which has a directory id of its own."""

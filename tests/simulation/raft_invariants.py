@@ -271,7 +271,7 @@ class Invariants:
         """R11: who joins has reached the leader's end since its epoch began, or it would hold up what the others commit."""
         for key in now.keys if before.keys else ():
             joined = self._by_key.get(key)
-            if key in before or joined is None or joined.key != key or joined.missing is not None:
+            if key in before or joined is None or joined.key != key or not joined.is_whole:
                 continue
             if joined.durable_end <= role.epoch_start:
                 raise LawBroken(
@@ -357,6 +357,14 @@ class Invariants:
         """What it had acknowledged counts as acknowledged; the replica comes back as another one."""
         flushed = node.log[: node.durable_end - node.base]
         self._lost_disks[node.key] = {**self._flipped.pop(node.key, {}), **dict(enumerate(flushed, node.base))}
+
+    def on_emptied(self, node: SimulatedNode) -> None:
+        """The same of a directory that comes back empty with its old id. Its votes are forgotten too; that is a fault of the disk."""
+        flushed = node.log[: node.durable_end - node.base]
+        self.on_flip(node, dict(enumerate(flushed, node.base)))
+        node.seen_epoch = 0
+        for voted in [voted for voted in self._votes if voted[0] == node.key]:
+            del self._votes[voted]
 
     def on_flip(self, node: SimulatedNode, gone: dict[int, int]) -> None:
         """What it had acknowledged counts as acknowledged, though its disk gives other bytes back: who has it not any more

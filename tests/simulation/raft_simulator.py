@@ -87,6 +87,8 @@ class Figures:
     """Bits that flipped in what was flushed, by which acknowledged records were lost."""
     regained: int = 0
     """Times that a replica had all back which a flip had cost it."""
+    emptied: int = 0
+    """Directories that were emptied and kept their ids."""
     full_disks: int = 0
     """Writes that found no space; each stopped its replica."""
     simulated_us: int = 0
@@ -323,6 +325,9 @@ class Simulation:
             self._obey(node, ready)
             if not node.is_alive:
                 return
+        if node.is_emptied and core.lost_end is None:
+            node.is_emptied = False
+            invariants.on_regained(node)
         if core.high_watermark != node.seen_high_watermark:
             invariants.on_high_watermark(node)
             if self.swarm.flush_stall_rate:
@@ -627,7 +632,7 @@ class Simulation:
 
     def start(self, node: SimulatedNode) -> None:
         """Open what the disk holds, and run."""
-        lost_end = node.recover()
+        lost_end = node.recover(may_be_emptied=self.swarm.empty_disk_us != NEVER_US)
         node.core = QuorumCore(
             timing=self.swarm.config,
             me=node.key,
@@ -643,6 +648,7 @@ class Simulation:
             voter_sets=[(Offset(at), voters) for at, voters in node.sets if at >= 0],
             bootstrap=[voter for voter in self.bootstrap if voter.key.id != -1 - node.id],
             lost_end=lost_end,
+            life=1 + node.incarnation,
         )
         node.is_alive = True
         node.armed_us = NEVER_US

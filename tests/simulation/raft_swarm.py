@@ -80,6 +80,8 @@ class Swarm:
     """Probability that a crash leaves a flipped bit in what was flushed."""
     full_disk_us: int = NEVER_US
     full_disk_length_us: int = 0
+    empty_disk_us: int = NEVER_US
+    """A minority's directories are emptied and formatted again with the same ids. Where that happens the first start has to be proved."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
@@ -142,4 +144,12 @@ class Swarm:
             flip_rate=pick((0.0, 0.0, 0.1, 0.5)),
             full_disk_us=pick((NEVER_US, NEVER_US, 2 * unit_us, 6 * unit_us)),
             full_disk_length_us=pick((unit_us // 20, unit_us, 4 * unit_us)),
+            empty_disk_us=_aside(random).choice((NEVER_US, NEVER_US, 2 * unit_us, 6 * unit_us)),
         )
+
+
+def _aside(random: Random) -> Random:
+    """Draws that leave the others of this seed as they were."""
+    other = Random()
+    other.setstate(random.getstate())
+    return other

@@ -55,6 +55,11 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, int(bool(sources.recovered_beside())))],
     )
     yield counter(
+        "raft_cuts_refused",
+        "Leaders that told this node to cut off metadata that was committed; it keeps that and takes nothing more from them.",
+        [({}, stats.cuts_refused)],
+    )
+    yield counter(
         "raft_requests",
         "Quorum requests.",
         [

@@ -6,6 +6,7 @@ Read next:  barnabas_quorum/raft/damage.py, the rule; metadata_log.py, which say
 
 `flush-marks` is a row of records of 36 bytes, big-endian, the last whole one counts:
     flushed end int64 | begun: epoch int32, end int64 | lost: epoch int32 (-1: nothing), end int64 | CRC-32C uint32
+An end of -2 in `lost` beside its epoch of -1 stands for UNKNOWN_END; versions before it read: nothing.
 It is begun anew when it is opened, and when it has grown to MARKS_BYTES_MAX.
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas_log.disk import Disk, File
 from barnabas_log.segment import LOG_SUFFIX, segment_path
-from barnabas_quorum.raft.damage import FlushMark, LogEnd
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
 from barnabas_wire.records.crc32c import crc32c
@@ -30,11 +31,13 @@ _CONTENT = Struct(">qiqiq")
 _CRC = Struct(">I")
 _RECORD_BYTES = _CONTENT.size + _CRC.size
 _NO_EPOCH = -1
+_NOTHING_LOST = LogEnd(Epoch(_NO_EPOCH), Offset(-1))
+_UNKNOWN_LOST = LogEnd(Epoch(_NO_EPOCH), Offset(-2))
 
 
 def encode_mark(mark: FlushMark) -> bytes:
     """One record of the file."""
-    lost = mark.lost or LogEnd(Epoch(_NO_EPOCH), Offset(-1))
+    lost = _UNKNOWN_LOST if mark.lost == UNKNOWN_END else mark.lost or _NOTHING_LOST
     content = _CONTENT.pack(mark.flushed_end, mark.begun.epoch, mark.begun.end_offset, lost.epoch, lost.end_offset)
     return content + _CRC.pack(crc32c(content))
 
@@ -46,7 +49,9 @@ def last_mark(data: bytes) -> FlushMark | None:
         if _CRC.unpack_from(data, start + _CONTENT.size)[0] != crc32c(content):
             continue
         flushed_end, epoch, end_offset, lost_epoch, lost_end = _CONTENT.unpack(content)
-        lost = None if lost_epoch == _NO_EPOCH else LogEnd(Epoch(lost_epoch), Offset(lost_end))
+        lost: LogEnd | None = LogEnd(Epoch(lost_epoch), Offset(lost_end))
+        if lost_epoch == _NO_EPOCH:
+            lost = UNKNOWN_END if lost == _UNKNOWN_LOST else None
         return FlushMark(Offset(flushed_end), LogEnd(Epoch(epoch), Offset(end_offset)), lost)
     return None
 

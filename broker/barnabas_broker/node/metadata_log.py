@@ -9,7 +9,8 @@ Read next:  barnabas_quorum/raft/journal.py, the interface; metadata_log_opening
             snapshot_files.py; barnabas_log/unified_log.py.
 
 Files, all in `<metadata directory>/__cluster_metadata-0/`:
-    quorum-state              the hard state (quorum_state.py). A crash leaves the old or the new.
+    quorum-state              the hard state (quorum_state.py). A crash leaves the old or the new. Gone beside a log: the vote is
+                              forgotten, and the replica asks the others before it votes again (barnabas_quorum/raft/inquiry.py)
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
     flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
@@ -57,7 +58,7 @@ from barnabas_log.room import Reserve, is_no_room
 from barnabas_log.segment import LOG_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.snapshot_content import SnapshotHead
-from barnabas_quorum.raft.damage import FlushMark, LogEnd, lost_end
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd, has_forgotten, lost_end
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, restart_point
@@ -91,15 +92,16 @@ class MetadataLog:
         snapshots: SnapshotFiles,
         head: SnapshotHead | None,
         state_path: str,
-        hard_state: HardState,
+        hard_state: HardState | None,
         marks: FlushMarks,
     ) -> None:
-        """`head`: of the newest snapshot."""
+        """`head`: of the newest snapshot. `hard_state`: None when there is no file of it."""
         self._disk = disk
         self._log = log
         self._snapshots = snapshots
         self._state_path = state_path
-        self._hard_state = hard_state
+        self._hard_state = hard_state or INITIAL_HARD_STATE
+        self._has_hard_state = hard_state is not None
         self._marks = marks
         self._reserve = Reserve(disk, f"{log.directory}/{RESERVE_FILE}", RESERVE_BYTES)
         self._is_waiting = False
@@ -150,6 +152,8 @@ class MetadataLog:
             await opened._restart_at(unfinished)
         elif opened.snapshots() and opened.end_offset == opened.log_start_offset:
             await opened._begin_epochs(opened.snapshots()[-1])  # the drop may have been cut short behind it
+        if opened.hard_state.has_begun and opened._find_lost_end(opened._end_at(opened.end_offset)) == UNKNOWN_END:
+            await opened.save_hard_state(opened.hard_state._replace(has_begun=False))  # no more: what began is lost
         await opened.when_there_is_room(opened._begin_marks)
         return opened
 
@@ -167,7 +171,7 @@ class MetadataLog:
         disk.lock_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
         state_path = f"{directory}/{QUORUM_STATE_FILE}"
-        hard_state = INITIAL_HARD_STATE
+        hard_state = None
         if disk.exists(state_path):
             hard_state = decode_hard_state(disk.read_file(state_path), path=state_path)
         snapshots = SnapshotFiles.open(disk, directory)
@@ -196,8 +200,15 @@ class MetadataLog:
     def _begin_marks(self) -> None:
         """All that was found is flushed; what is missing beyond it is remembered."""
         found = self._end_at(self.end_offset)
-        self._lost_end = lost_end(self._marks.last, found=found)
-        if self._lost_end is not None:
+        self._lost_end = self._find_lost_end(found)
+        if self._lost_end == UNKNOWN_END:
+            if found.end_offset:
+                logger.error(
+                    "%s is gone, or this log was being filled again when the node stopped: this node does not run for controller "
+                    "and votes for nobody until it has heard from the other controllers and caught up with the active one",
+                    self._state_path,
+                )
+        elif self._lost_end is not None:
             logger.error(
                 "the metadata log was flushed up to offset %d and is sound up to %d: this node does not run for controller, "
                 "and votes as if it had all, until it has fetched the rest from the active controller. If none is elected because "
@@ -206,6 +217,15 @@ class MetadataLog:
                 found.end_offset,
             )
         self._marks.begin_anew(FlushMark(found.end_offset, found, self._lost_end))
+
+    def _find_lost_end(self, found: LogEnd) -> LogEnd | None:
+        mark = self._marks.last
+        has_begun = self._hard_state.has_begun
+        if mark is not None and mark.lost == UNKNOWN_END and has_begun:
+            mark = mark._replace(lost=None)  # of before it began
+        if has_forgotten(mark, found=found, has_hard_state=self._has_hard_state, has_begun=has_begun):
+            return UNKNOWN_END
+        return lost_end(mark, found=found)
 
     def _end_at(self, offset: Offset) -> LogEnd:
         """Where the log would end, were it cut there."""
@@ -220,7 +240,12 @@ class MetadataLog:
 
     def note_regained(self) -> None:
         """See RaftLog.note_regained."""
-        logger.warning("the metadata log has all records back that its disk had lost, up to offset %d", self.end_offset)
+        if self._lost_end != UNKNOWN_END:
+            logger.warning(
+                "the metadata log has all records back that its disk had lost, up to offset %d", self.end_offset
+            )
+        elif self.end_offset:
+            logger.info("the metadata log has caught up, up to offset %d", self.end_offset)
         self._lost_end = None
 
     @property

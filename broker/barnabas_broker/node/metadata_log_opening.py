@@ -25,7 +25,7 @@ from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, se
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHead
-from barnabas_quorum.raft.damage import FlushMark
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset
@@ -100,7 +100,7 @@ def look_for_damage(
     if head is not None and head.voters is not None:
         sets.insert(0, head.voters)
     last = sets[-1] if sets else voters
-    lost = mark.lost if mark.lost is not None and mark.lost.end_offset > scan.sound_end else None
+    lost = mark.lost if mark.lost not in (None, UNKNOWN_END) and mark.lost.end_offset > scan.sound_end else None
     if (is_flushed or lost is not None) and replica is not None and replica in last and len(last) == 1:
         raise DamagedLog(_refusal(directory, mark, scan.sound_end, scan.damage))
     if is_flushed and scan.damage is not None:

@@ -5,7 +5,8 @@ Invariants: what cannot be read is refused, never taken for the initial state: a
 Read next:  metadata_log.py, which reads and replaces the file; barnabas_quorum/raft/messages.py, HardState.
 
 JSON, Kafka's version 1: {"leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version": 1}; -1 and the zero uuid
-stand for none.
+stand for none. Ours besides: "hasBegun", true once every initial voter was found blank (barnabas_quorum/raft/inquiry.py); what does not
+know it leaves it out, and a log that is still empty then asks once more.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def encode_hard_state(state: HardState) -> bytes:
         "votedDirectoryId": str(ZERO_UUID if state.voted is None else state.voted.directory_id),
         "data_version": DATA_VERSION,
     }
+    if state.has_begun:
+        content["hasBegun"] = True
     return json.dumps(content).encode()
 
 
@@ -47,7 +50,12 @@ def decode_hard_state(data: bytes, *, path: str) -> HardState:
             raise ValueError(f"data_version {content['data_version']} is not {DATA_VERSION}")
         voted_id = int(content["votedId"])
         voted = None if voted_id < 0 else ReplicaKey(BrokerId(voted_id), Uuid.parse(content["votedDirectoryId"]))
-        return HardState(Epoch(int(content["leaderEpoch"])), BrokerId(int(content["leaderId"])), voted)
+        return HardState(
+            Epoch(int(content["leaderEpoch"])),
+            BrokerId(int(content["leaderId"])),
+            voted,
+            content.get("hasBegun") is True,
+        )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedQuorumState(
             f"{path} cannot be read ({error}). Do not delete it alone: this replica could vote twice. Restore it, or give "

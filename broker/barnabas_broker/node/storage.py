@@ -199,7 +199,7 @@ def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
         if meta is not None:
             found[path] = meta
     if server.metadata_directory not in found:
-        raise StorageError(f"{server.metadata_directory} is not formatted. {format_command(server)}")
+        raise StorageError(_unformatted(server, found))
     first = found[server.metadata_directory]
     for path in server.all_directories:
         if path not in found and path not in offline:
@@ -231,6 +231,17 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     return MetaProperties.decode(data, path)
+
+
+def _unformatted(server: ServerConfig, found: dict[str, MetaProperties]) -> str:
+    where = f"{server.metadata_directory} has no {META_PROPERTIES}"
+    if found:
+        return (
+            f"{where}, while {', '.join(sorted(found))} belongs to node {server.node_id} of this cluster: the disk of the metadata log is "
+            "not mounted, or it was emptied. Mount it or restore it. If it is lost for good and this is a controller, take its vote "
+            "away first (barnabas quorum remove-voter), then barnabas storage format --ignore-formatted --no-initial-controllers"
+        )
+    return f"{where}: it is not formatted; or it was, and its disk is not mounted: look at that first. {format_command(server)}"
 
 
 def format_command(server: ServerConfig) -> str:

@@ -48,6 +48,7 @@ from barnabas_log.disk import Disk, RealDisk
 from barnabas_quorum.driver.committed import data_batch, voters_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters
+from barnabas_quorum.raft.damage import UNKNOWN_END
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import HardState, Voters
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -93,6 +94,11 @@ class SurvivorReport:
     lost_end_offset: int = -1
     """Where its log ended, in which epoch, before its disk damaged it; -1 = it is whole. Such a voter votes as if it had all of
     it, and is not elected (barnabas_quorum/raft/damage.py)."""
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether its directory does not show what it has promised: it votes for nobody. The two above are beyond every log then."""
+        return self.lost_end_offset == UNKNOWN_END.end_offset
 
     @property
     def end(self) -> tuple[int, int]:
@@ -273,7 +279,9 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         ranked=ranked,
         unasked=tuple(str(voter) for voter in unasked),
         missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
-        damaged_records=max(0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked)),
+        damaged_records=max(
+            0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked if not each.has_forgotten)
+        ),
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         # Half of an even set suffices: once a change that the survivors never saw has taken one of them out, or brought one in.
         # Of an unfinished recovery the log may name the chosen one alone: who voted before is not known.
@@ -308,6 +316,8 @@ async def carry_out(
             timestamp_ms=now_ms,
         )
         gaps = data_batch([encode(plan.record)], base_offset=voters.end_offset, epoch=plan.epoch, timestamp_ms=now_ms)
+        if log.lost_end is not None:
+            log.note_regained()  # given up: nobody misses it in the new incarnation
         log.append([voters, gaps])
         await log.flush()
     finally:

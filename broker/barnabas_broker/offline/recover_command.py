@@ -155,7 +155,11 @@ def _print_reports(reports: Sequence[SurvivorReport]) -> None:
             f"     log ends at {each.log_end_offset} in epoch {each.last_epoch}, last written {_time(each.last_record_ms)}"
         )
         print(f"     committed for certain: below {each.committed_offset}" + _incarnation(each))
-        if each.lost_end_offset >= 0:
+        if each.has_forgotten:
+            print(
+                "     EMPTIED: nothing in it says what it held or whom it voted for, so it votes for nobody and is not elected"
+            )
+        elif each.lost_end_offset >= 0:
             print(
                 f"     DAMAGED: its disk has lost what it had flushed up to {each.lost_end_offset} in epoch {each.lost_epoch}"
             )

@@ -141,6 +141,7 @@ class GrpcTransport:
                         **_reply_fields(answer.header, request),
                         is_granted=answer.is_granted,
                         is_pre_vote=request.is_pre_vote,
+                        life=answer.life,
                     )
                 case BeginQuorumEpochRequest():
                     call = quorum_pb2.BeginQuorumEpochCall(header=header, leader=_voter_to_wire(request.leader))
@@ -271,11 +272,12 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
                 last_epoch=Epoch(request.last_epoch),
                 end_offset=Offset(request.end_offset),
                 is_pre_vote=request.is_pre_vote,
+                life=request.life,
             ),
             VoteReply,
             context,
         )
-        return quorum_pb2.VoteAnswer(header=_answer_header(reply), is_granted=reply.is_granted)
+        return quorum_pb2.VoteAnswer(header=_answer_header(reply), is_granted=reply.is_granted, life=reply.life)
 
     async def BeginQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
@@ -500,6 +502,7 @@ def _vote_call(request: VoteRequest, header: Any) -> Any:
         last_epoch=request.last_epoch,
         end_offset=request.end_offset,
         is_pre_vote=request.is_pre_vote,
+        life=request.life,
     )
 
 

@@ -43,6 +43,7 @@ from barnabas_quorum.driver.quorum_description import QuorumDescription, describ
 from barnabas_quorum.driver.quorum_events import Clean, Flushed, Frozen, Resign, Rotten
 from barnabas_quorum.driver.quorum_listener import QuorumListener
 from barnabas_quorum.driver.quorum_stats import Stats
+from barnabas_quorum.driver.standing_watch import StandingWatch
 from barnabas_quorum.errors import BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
@@ -139,6 +140,7 @@ class QuorumNode:
                 for index, (host, port) in enumerate(bootstrap_servers)
             ],
             lost_end=log.lost_end,
+            life=1 + random.getrandbits(62),
         )
         self._peers = Peers(config=config, core=self._core, transport=transport, formatted_voters=voters)
         self._changes = VoterChanges(
@@ -178,6 +180,7 @@ class QuorumNode:
         )
         self._proposals = Proposals(self._core, linger_ms=config.append_linger_ms)
         self._election_watch = ElectionWatch(self.stats)
+        self._standing_watch = StandingWatch(self._core, self.stats)
         self._resigned = asyncio.Event()
 
     # --- what the rooms around it use ---------------------------------------------------------------------------------
@@ -390,6 +393,7 @@ class QuorumNode:
     async def _obey(self, ready: Ready) -> None:
         """Persist, write, speak: in this order (raft/messages.py, Ready)."""
         log = self._log
+        self._note_regained()
         if ready.hard_state is not None:
             await log.save_hard_state(ready.hard_state)
         if ready.truncate_to is not None:
@@ -460,8 +464,8 @@ class QuorumNode:
         core = self._core
         for proposed_s in self._proposals.committed():
             self.stats.commit_s.observe(self._now_s() - proposed_s)
-        if core.lost_end is None and self._log.lost_end is not None:
-            self._log.note_regained()
+        self._note_regained()
+        self._standing_watch.note(now_s=self._now_s())
         self._snapshots.drop_stale_part()
         role = core.role
         self._election_watch.note(role, epoch=core.epoch, now_s=self._now_s())
@@ -471,6 +475,11 @@ class QuorumNode:
             self._proposals.forget_uncommitted()
             if not isinstance(role, Resigned) or not role.resend_ms:
                 self._resigned.set()
+
+    def _note_regained(self) -> None:
+        """Before anything is written that the mark of its flush would call part of a damaged log."""
+        if self._core.lost_end is None and self._log.lost_end is not None:
+            self._log.note_regained()
 
     async def _clean_for_ever(self) -> None:
         while True:

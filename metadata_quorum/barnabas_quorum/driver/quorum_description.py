@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.replica import UNCOUNTED
 from barnabas_quorum.raft.roles import Follower, Leader, ReplicaProgress
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset
@@ -77,5 +78,5 @@ def describe_quorum(
         epoch=core.epoch,
         high_watermark=core.high_watermark,
         voters=tuple(of(key, known.get(key)) for key in core.voters.keys),
-        observers=tuple(of(key, progress) for key, progress in observers.items()),
+        observers=tuple(of(key, progress) for key, progress in observers.items() if key.directory_id != UNCOUNTED),
     )

@@ -30,6 +30,8 @@ class Stats:
     bytes_written: int = 0
     records_appended: int = 0
     """As leader."""
+    cuts_refused: int = 0
+    """Leaders that told this replica to cut off what was committed; it keeps that."""
     records_fetched: int = 0
     """From a leader, and written here."""
     append_s: Histogram = field(default_factory=Histogram)

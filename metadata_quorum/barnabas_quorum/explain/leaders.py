@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, plural, seconds
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
-from barnabas_quorum.raft.damage import LogEnd
+from barnabas_quorum.raft.damage import UNKNOWN_END, LogEnd
 from barnabas_quorum.raft.election import is_up_to_date
 from barnabas_quorum.raft.epoch_history import is_before_recovery
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -112,6 +112,8 @@ def votes_for(
             found[report.key.id] = "belongs to another incarnation of the quorum"
         elif candidate.key.id in report.unreached or report.key.id in candidate.unreached:
             found[report.key.id] = f"{report.key.id} and {candidate.key.id} do not reach each other"
+        elif report.lost_end == UNKNOWN_END:
+            found[report.key.id] = "its metadata directory does not show what it has promised, so it votes for nobody"
         elif not is_up_to_date(
             last_epoch=candidate.last_epoch,
             end_offset=candidate.log_end_offset,
@@ -265,6 +267,9 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
         )
     quiet = [each for each in silent if each.voter.key.id in missing]
     start_quiet = (_start(quiet),) if quiet else ()
+    forgetful = [report for report in present if report.lost_end == UNKNOWN_END]
+    if forgetful:
+        return _without_memory(present, forgetful, missing, voters, start_quiet)
     if _winners([replace(report, lost_end=None) for report in present], voters):
         damaged = _names([report.key.id for report in present if report.lost_end is not None])
         return Explanation(
@@ -292,6 +297,44 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
             NextStep(purpose=f"mend the network between controllers {_names([r.key.id for r in present])}"),
             *start_quiet,
         ),
+    )
+
+
+def _without_memory(
+    present: Sequence[ControllerReport],
+    forgetful: Sequence[ControllerReport],
+    missing: Sequence[BrokerId],
+    voters: VoterSet,
+    start_quiet: tuple[NextStep, ...],
+) -> Explanation:
+    """Nobody can win, and some of the voters have empty directories, or lack the file with their vote."""
+    recover = NextStep(
+        purpose="if what is missing is lost for good: stop every controller, and see on each one's host what is left",
+        command=RECOVERY_COMMAND,
+    )
+    answer = f"NO LEADER: {len(present)} of {len(voters)} voters answer"
+    if all(report in forgetful and report.log_end_offset == 0 for report in present):
+        if not missing:
+            return Explanation(
+                subject=SUBJECT,
+                status="electing",
+                summary=f"NO LEADER YET: all {len(voters)} voters are blank: the first election of the quorum begins.",
+                next=(NextStep(purpose="wait a second or two and look again", command="barnabas explain leader"),),
+            )
+        return Explanation(
+            subject=SUBJECT,
+            status="first-start",
+            summary=f"{answer}, and all of them are blank. Whether this is the first start of a new quorum, or {_names(missing)} "
+            "holds what they have lost, is known once every voter of the quorum answers: silence proves nothing.",
+            next=(*start_quiet, recover),
+        )
+    return Explanation(
+        subject=SUBJECT,
+        status="emptied",
+        summary=f"{answer}, and nobody can win: the metadata directories of controllers "
+        f"{_names([report.key.id for report in forgetful])} were emptied. Such a voter votes for nobody before it has caught up with a "
+        "leader.",
+        next=(*start_quiet, recover),
     )
 
 
@@ -324,7 +367,10 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
         place = "no voter"
     lost = report.lost_end
     damage = (
-        f"DAMAGED: its disk has lost what it had flushed up to {lost.end_offset} in epoch {lost.epoch}; not elected before a leader "
+        "EMPTIED, or not begun yet: its metadata directory does not show what it has promised; it neither votes nor is elected before "
+        "it has caught up with a leader, or every initial voter has shown to be blank"
+        if lost == UNKNOWN_END
+        else f"DAMAGED: its disk has lost what it had flushed up to {lost.end_offset} in epoch {lost.epoch}; not elected before a leader "
         "has given that back"
         if lost is not None
         else ""

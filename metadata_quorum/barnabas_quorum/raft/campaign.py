@@ -23,6 +23,9 @@ from barnabas_quorum.raft.roles import NEVER_MS, Candidate, Follower, Prospectiv
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch
 
+ASK_AGAIN_PARTS = 4
+"""A voter that must ask does so again after this part of the election time-out."""
+
 
 def tick(core: Replica) -> None:
     """Run the timers of a replica that follows nobody."""
@@ -54,15 +57,15 @@ def tick(core: Replica) -> None:
 
 def lose_leader(core: Replica) -> None:
     """The fetch timer has expired: a voter runs for election, an observer looks for a leader."""
-    if core.may_campaign:
+    if core.may_campaign or core.must_ask:
         become_prospective(core)
     else:
         core.become(Unattached(NEVER_MS))
 
 
 def become_prospective(core: Replica) -> None:
-    """Ask whether an election would succeed, without raising the epoch (KIP-996)."""
-    role = Prospective(core.election_deadline_ms(), core.new_tally())
+    """Ask whether an election would succeed, without raising the epoch (KIP-996); a voter that must ask does so until it knows."""
+    role = Prospective(NEVER_MS if core.must_ask else core.election_deadline_ms(), core.new_tally())
     core.become(role)
     if core.is_sole_voter:
         become_candidate(core)
@@ -92,6 +95,7 @@ def become_candidate(core: Replica) -> None:
 
 def send_votes(core: Replica, tally: Tally, *, is_pre_vote: bool) -> None:
     """Send requests to every voter that has not answered and is due."""
+    told = core.inquiry.lives if core.inquiry.is_first_start else {}
     for voter, due_ms in tally.resend_ms.items():
         if due_ms <= core.now_ms:
             tally.resend_ms[voter] = core.now_ms + core.timing.request_timeout_ms
@@ -104,6 +108,7 @@ def send_votes(core: Replica, tally: Tally, *, is_pre_vote: bool) -> None:
                     core.history.last_epoch,
                     core.end_offset,
                     is_pre_vote,
+                    told.get(voter, 0),
                 )
             )
 
@@ -119,6 +124,8 @@ def on_vote_request(core: Replica, request: VoteRequest) -> None:
         error = ReplyError.FENCED_LEADER_EPOCH
     else:
         error = ReplyError.NONE
+        if request.life == core.told_life > 0 and request.source in core.voters:
+            learn_first_start(core)
         if request.epoch > core.epoch:
             core.become_unattached(request.epoch)
         mine = core.vote_end
@@ -143,8 +150,22 @@ def on_vote_request(core: Replica, request: VoteRequest) -> None:
             is_granted,
             request.is_pre_vote,
             core.leader_endpoint,
+            core.told_life,
         )
     )
+    role = core.role
+    is_news = core.must_ask and request.source in core.inquiry.unheard(core.voters, core.me)
+    if is_news and isinstance(role, Prospective):
+        role.tally.resend_ms[request.source] = core.now_ms  # it is there now
+        send_votes(core, role.tally, is_pre_vote=True)
+
+
+def learn_first_start(core: Replica) -> None:
+    """The sender says that all initial voters, this replica in this life among them, were blank at one moment."""
+    core.begin()
+    role = core.role
+    if isinstance(role, Prospective | Unattached):
+        role.election_deadline_ms = core.election_deadline_ms()
 
 
 def record_vote(core: Replica, candidate: ReplicaKey) -> None:
@@ -160,12 +181,31 @@ def record_vote(core: Replica, candidate: ReplicaKey) -> None:
 def on_vote_reply(core: Replica, reply: VoteReply) -> None:
     """Count it, unless it is of an older epoch, or reports a higher epoch or a leader that can be followed. A leader without a
     known address must not void the vote: it may be gone, and only the replicas that remember it may be able to elect."""
+    was_first_start, was_second_round = core.inquiry.is_first_start, core.inquiry.is_second_round
+    if reply.is_pre_vote:
+        core.inquiry.hear(
+            reply,
+            others=core.voters.others(core.me),
+            is_empty=core.is_empty and core.role.__class__ is Prospective,
+            correlation=core.correlation,
+        )
     if reply.epoch < core.epoch:
         return
-    if reply.epoch > core.epoch or core.leader_id == NO_BROKER:
+    if reply.epoch > core.epoch or core.leader_id == NO_BROKER or core.must_ask:
         core.observe(reply.epoch, reply.leader_id, reply.leader)
     role = core.role
     match role:
+        case Prospective() if core.inquiry.is_first_start and not was_first_start:
+            core.begin()
+            delay_ms = election.first_delay_ms(
+                core.voters, core.me, election_timeout_ms=core.timing.election_timeout_ms, draw=core.draw()
+            )
+            if delay_ms == 0:
+                become_candidate(core)
+            else:
+                core.become(Unattached(core.now_ms + delay_ms))
+        case Prospective() if reply.is_pre_vote and (core.must_ask or core.inquiry.is_second_round):
+            ask_again(core, role, reply, is_new_round=core.inquiry.is_second_round and not was_second_round)
         case Prospective() if reply.is_pre_vote:
             if count_vote(core, role.tally, reply):
                 become_candidate(core)
@@ -174,6 +214,18 @@ def on_vote_reply(core: Replica, reply: VoteReply) -> None:
         case Candidate() if not reply.is_pre_vote:
             if count_vote(core, role.tally, reply):
                 leading.become_leader(core, role)
+
+
+def ask_again(core: Replica, role: Prospective, reply: VoteReply, *, is_new_round: bool) -> None:
+    """What the others say may change: who has answered is asked again after a pause, in a new round everybody at once."""
+    if not core.must_ask and count_vote(core, role.tally, reply):
+        become_candidate(core)
+        return
+    if is_new_round:
+        role.tally.resend_ms = dict.fromkeys(core.voters.others(core.me), core.now_ms)
+        send_votes(core, role.tally, is_pre_vote=True)
+    elif reply.source in core.voters:
+        role.tally.resend_ms[reply.source] = core.now_ms + core.timing.election_timeout_ms // ASK_AGAIN_PARTS
 
 
 def count_vote(core: Replica, tally: Tally, reply: VoteReply) -> bool:

@@ -223,7 +223,7 @@ class QuorumCore(Replica):
         ):
             return None
         ready = Ready(
-            HardState(self.epoch, self.leader_id, self.voted) if self.hard_state_changed else None,
+            HardState(self.epoch, self.leader_id, self.voted, self.has_begun) if self.hard_state_changed else None,
             self.truncate_to,
             self.appends,
             self.outbox,

@@ -20,6 +20,9 @@ A replica that has lost records keeps its identity, its epoch and its vote. Raft
 (5.4.1), so a replica that remembers where its log ended votes as the undamaged log would have. That is as safe as refusing
 every vote, and the quorum does not lose a voter. But its own log must not win an election, so it does not run. It gets the
 records back from a leader, which has everything that was committed, as any lagging follower does.
+
+A replica whose directory is gone does not even remember where its log ended, or whom it voted for. Its lost end is UNKNOWN_END: no
+candidate's log reaches that, so it votes for nobody, until inquiry.py finds that nothing is lost or that all has come back.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ class LogEnd(NamedTuple):
     epoch: Epoch
     """The epoch of the last record."""
     end_offset: Offset
+
+
+UNKNOWN_END = LogEnd(Epoch(2**31 - 1), Offset(2**63 - 1))
+"""Beyond every log: what this replica once acknowledged or promised cannot be told from its disk."""
 
 
 class FlushMark(NamedTuple):
@@ -59,3 +66,18 @@ def lost_end(mark: FlushMark | None, *, found: LogEnd) -> LogEnd | None:
     if found.end_offset < mark.flushed_end and (lost is None or lost < mark.begun):
         lost = mark.begun
     return None if lost is None or found >= lost else lost
+
+
+def has_forgotten(mark: FlushMark | None, *, found: LogEnd, has_hard_state: bool, has_begun: bool) -> bool:
+    """Whether a disk does not show what its replica has promised: its log is empty, and nothing says that it began that way; or
+    the hard state is gone, and with it the vote.
+
+    Args:
+        mark: the last intact one; None on a disk that has none.
+        found: where the intact part of the log ends.
+        has_hard_state: whether there was a saved one.
+        has_begun: it says that this log began empty with the quorum itself.
+    """
+    if found.end_offset == 0:
+        return mark is None or not has_begun
+    return not has_hard_state

@@ -46,7 +46,7 @@ def request(core: Replica, leader: ReplicaKey, download: Download) -> FetchSnaps
     """The next slice; the one in flight has this correlation."""
     return FetchSnapshotRequest(
         core.fetch_correlation,
-        core.me,
+        core.fetch_key,
         leader,
         core.epoch,
         download.snapshot_id,

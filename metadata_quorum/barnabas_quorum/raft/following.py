@@ -7,8 +7,18 @@ Read next:  replication.py, the rules; downloading.py, when the leader has a sna
 
 from __future__ import annotations
 
-from barnabas_quorum.raft import downloading, replication
-from barnabas_quorum.raft.messages import Append, FetchReply, FetchRequest, FetchSnapshotReply, ReplyError, Unreachable
+from barnabas_quorum.raft import campaign, downloading, replication
+from barnabas_quorum.raft.damage import UNKNOWN_END
+from barnabas_quorum.raft.epoch_history import is_before_recovery
+from barnabas_quorum.raft.messages import (
+    Append,
+    EpochStart,
+    FetchReply,
+    FetchRequest,
+    FetchSnapshotReply,
+    ReplyError,
+    Unreachable,
+)
 from barnabas_quorum.raft.replica import Replica
 from barnabas_quorum.raft.roles import NEVER_MS, Candidate, Follower, Prospective, Resigned, Unattached
 from barnabas_quorum.raft.voters import ReplicaKey
@@ -42,7 +52,7 @@ def maybe_fetch(core: Replica) -> None:
     core.outbox.append(
         FetchRequest(
             correlation,
-            core.me,
+            core.fetch_key,
             target,
             core.epoch,
             core.end_offset,
@@ -127,11 +137,20 @@ def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
         return
     hear_leader(core, role)
     if reply.snapshot_id is not None:
-        downloading.begin(core, role, reply.snapshot_id)
+        if may_lose(core, role, reply.snapshot_id.end_offset):
+            downloading.begin(core, role, reply.snapshot_id)
         return
     if reply.diverging is not None:
-        core.truncate(replication.truncation_offset(core.history, log_end=core.end_offset, diverging=reply.diverging))
+        cut_to = replication.truncation_offset(core.history, log_end=core.end_offset, diverging=reply.diverging)
+        if may_lose(core, role, cut_to):
+            core.truncate(cut_to)
         return
+    if core.refused_cut is not None:
+        if core.refused_cut.epoch == core.epoch:
+            # It has grown beyond our end meanwhile: that the epochs agree there does not make the records the same.
+            refuse(core, role, core.refused_cut.start_offset)
+            return
+        core.refused_cut = None
     if has_records:
         for epoch, start_offset in reply.epochs:
             core.history.assign(epoch, start_offset)
@@ -141,10 +160,35 @@ def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
             for offset, voters in reply.voter_sets:
                 core.voter_history.append(offset, voters)
             core.use_last_voters()
+    elif core.lost_end == UNKNOWN_END:
+        if core.must_ask and not core.inquiry.knows_epochs(core.voters, core.me):
+            campaign.become_prospective(core)
+            return
+        # All that it can have acknowledged to anybody is in this leader's log, and so in its own now.
+        core.lost_end = None
     role.is_caught_up = 0 < reply.high_watermark <= core.end_offset
     high_watermark = min(reply.high_watermark, core.end_offset)
     if high_watermark > core.high_watermark:
         core.high_watermark = Offset(high_watermark)
+
+
+def may_lose(core: Replica, role: Follower, end_offset: Offset) -> bool:
+    """Whether to give up what lies beyond end_offset, as the leader tells. Not what is committed: the leader's quorum has lost it, and
+    this replica may have the last copy. It keeps that, asks again now and then, and its driver tells an operator.
+
+    In a recovered quorum an operator has decided already: truncate and begin refuse, the node ends, and begins anew (incarnation.py).
+    """
+    if end_offset >= core.high_watermark or is_before_recovery(core.history.last_epoch, known=core.epoch):
+        return True
+    refuse(core, role, end_offset)
+    return False
+
+
+def refuse(core: Replica, role: Follower, end_offset: Offset) -> None:
+    """Keep what is committed, and ask again later."""
+    core.refused_cut = EpochStart(core.epoch, end_offset)
+    role.is_caught_up = False
+    core.fetch_due_ms = core.now_ms + core.timing.fetch_timeout_ms // 2
 
 
 def on_unreachable(core: Replica, failure: Unreachable) -> None:
@@ -156,6 +200,8 @@ def on_unreachable(core: Replica, failure: Unreachable) -> None:
     role = core.role
     match role:
         case Prospective() | Candidate():
+            if core.must_ask:
+                due_ms = core.now_ms + core.timing.election_timeout_ms // campaign.ASK_AGAIN_PARTS
             if failure.peer in role.tally.resend_ms:
                 role.tally.resend_ms[failure.peer] = due_ms
         case Resigned():

@@ -44,6 +44,8 @@ class HardState(NamedTuple):
     leader_id: BrokerId
     """The known leader of this epoch, or -1."""
     voted: ReplicaKey | None
+    has_begun: bool = False
+    """Every initial voter was blank when this replica began (inquiry.py): if its log is empty, then nothing is lost."""
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -101,6 +103,9 @@ class VoteRequest:
     """Epoch of the last record in the sender's log, 0 when it is empty."""
     end_offset: Offset
     is_pre_vote: bool
+    life: int = 0
+    """The life in which the target told the sender that it is blank, once it has turned out that all initial voters were at one
+    moment; 0 otherwise (inquiry.py)."""
 
 
 @dataclass(slots=True)
@@ -117,6 +122,9 @@ class VoteReply:
     is_pre_vote: bool
     leader: Voter | None = None
     """The leader with its address, once known: the asker may have a voter set without it."""
+    life: int = 0
+    """Of a blank replica, the number of this life of its process; -1 of one that gets back what it has lost; 0 of any other, and
+    of a version before this field (inquiry.py)."""
 
 
 @dataclass(slots=True)

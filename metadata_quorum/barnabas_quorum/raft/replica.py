@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from barnabas_quorum.raft import election, membership
-from barnabas_quorum.raft.damage import LogEnd
+from barnabas_quorum.raft.damage import UNKNOWN_END, LogEnd
 from barnabas_quorum.raft.epoch_history import EpochHistory, is_before_recovery
+from barnabas_quorum.raft.inquiry import RECOVERING, WHOLE, Inquiry
 from barnabas_quorum.raft.messages import (
     Append,
     EpochStart,
@@ -44,9 +45,11 @@ from barnabas_quorum.raft.roles import (
     Unattached,
 )
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterHistory, VoterSet
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 
 RETRY_BACKOFF_DOUBLINGS_MAX = 4
+UNCOUNTED = Uuid(b"\xff" * 16)
+"""The directory id of replicas that get back what they have lost; of no directory."""
 
 
 class Timing(Protocol):
@@ -91,19 +94,23 @@ class Replica:
         "finished",
         "flushed_end",
         "hard_state_changed",
+        "has_begun",
         "has_news",
         "high_watermark",
         "history",
         "in_flight",
+        "inquiry",
         "install",
         "is_voter",
         "leader_id",
+        "life",
         "log_start",
         "lost_end",
         "me",
         "now_ms",
         "outbox",
         "own_endpoint",
+        "refused_cut",
         "role",
         "snapshot_parts",
         "snapshots",
@@ -132,12 +139,14 @@ class Replica:
         bootstrap: Sequence[Voter] = (),
         lost_end: LogEnd | None = None,
         own_endpoint: Voter | None = None,
+        life: int = 1,
     ) -> None:
         """Start from what is on disk.
 
         Args:
             timing: the timers.
-            voters: the set before any Voters record: from the bootstrap checkpoint, or VoterSet.unknown().
+            voters: the set before any Voters record: from the bootstrap checkpoint, or VoterSet.unknown(). Never one that
+                was heard from others where it names this replica (inquiry.py).
             hard_state, epoch_starts, end_offset, log_start: as the journal loaded them; all of it is durable.
             draw: uniform in [0, 1), for timers and the choice of a peer; the driver's, never a global one.
             now_ms: monotonic ms.
@@ -146,9 +155,11 @@ class Replica:
             voter_sets: the Voters records in the log with their offsets, ascending; before them, at log_start - 1, the
                 set of the snapshot at the log's start.
             bootstrap: servers to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
-            lost_end: where the log ended before its disk damaged it (damage.lost_end); None when it is undamaged.
+            lost_end: where the log ended before its disk damaged it (damage.lost_end); UNKNOWN_END when the disk has forgotten
+                (damage.has_forgotten); None when it is undamaged.
             own_endpoint: this replica's address, which it announces as leader whatever the voter set says: it may have moved
                 while it was down, and be the only one that can lead. None: use the voter set's.
+            life: a number above 0 that no other life of this process's directory has.
         """
         self.timing = timing
         self.draw = draw
@@ -164,6 +175,9 @@ class Replica:
         self.leader_id = hard_state.leader_id
         """The leader of this epoch once known, even if it is lost or is this replica and has resigned; -1 before."""
         self.voted = hard_state.voted
+        self.has_begun = hard_state.has_begun
+        self.life = life
+        self.inquiry = Inquiry()
         self.log_start = log_start
         self.snapshots = list(snapshots)
         start_epoch = next((epoch for end, epoch in snapshots if end == log_start), Epoch(0))
@@ -181,6 +195,9 @@ class Replica:
         """How far the log reached before its disk damaged it, until it reaches that far again; None when nothing is missing."""
         self.high_watermark = snapshots[-1].end_offset if snapshots else Offset(0)
         """Everything below is committed. After a restart it is the snapshot's end until the leader sends it again."""
+        self.refused_cut: EpochStart | None = None
+        """The epoch whose leader told this replica to cut its log below its high watermark, and where: nothing is taken from that
+        leader any more. None when there was no such leader since the start, or its quorum has everything again."""
 
         self.hard_state_changed = False
         self.has_news = False
@@ -204,6 +221,11 @@ class Replica:
         self.fetch_failures = 0
         self.asked = int(draw() * len(self.voters))
         """Counts fetches that look for a leader, so that each goes to another voter; starts at random."""
+        if self.lost_end == UNKNOWN_END and self.is_sole_voter:
+            # No other voter has ever counted for anything, and nobody else's vote was asked.
+            if self.is_empty:
+                self.begin()
+            self.lost_end = None
         self.role: Role = self._first_role(hard_state)
 
     def _first_role(self, state: HardState) -> Role:
@@ -231,7 +253,7 @@ class Replica:
                     self.voters, self.me, election_timeout_ms=self.timing.election_timeout_ms, draw=self.draw()
                 )
                 return Unattached(self.now_ms + delay_ms)
-            case election.Start.UNATTACHED:
+            case _:
                 return Unattached(self.election_deadline_ms())
 
     # --- what others read ---------------------------------------------------------------------------------------------
@@ -255,6 +277,29 @@ class Replica:
         return self.is_voter or membership.may_campaign(
             self.me, self.voter_history.entries(), high_watermark=self.high_watermark
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in its log, nor ever was as far as its disk shows."""
+        return self.end_offset == 0 and not self.snapshots
+
+    @property
+    def must_ask(self) -> bool:
+        """Whether this voter does not know what it has promised, and asks the others (inquiry.py)."""
+        return self.lost_end == UNKNOWN_END and self.is_voter
+
+    @property
+    def fetch_key(self) -> ReplicaKey:
+        """The name in which it fetches: that of a replica that acknowledges, or of one that no leader counts, because it does not know
+        which leaders it must refuse."""
+        return self.me if self.lost_end != UNKNOWN_END else ReplicaKey(self.me.id, UNCOUNTED)
+
+    @property
+    def told_life(self) -> int:
+        """What it says of itself when it is asked for a vote (VoteReply.life)."""
+        if self.lost_end != UNKNOWN_END:
+            return WHOLE
+        return self.life if self.is_empty else RECOVERING
 
     @property
     def vote_end(self) -> LogEnd:
@@ -329,7 +374,9 @@ class Replica:
         # running by raising its epoch again and again.
         role = self.role
         match role:
-            case Unattached() | Prospective() | Candidate() | Resigned() if role.election_deadline_ms > self.now_ms:
+            case Unattached() | Prospective() | Candidate() | Resigned() if (
+                role.election_deadline_ms > self.now_ms and not self.must_ask
+            ):
                 deadline_ms = role.election_deadline_ms if self.may_campaign else NEVER_MS
             case _:
                 deadline_ms = self.election_deadline_ms()
@@ -358,7 +405,11 @@ class Replica:
             else:
                 self.enter_epoch(epoch, leader_id=leader.key.id, voted=None)
                 self.become_follower(leader)
-        elif leader is not None and (self.leader_id == NO_BROKER or self.role.__class__ is Unattached):
+        elif leader is not None and (
+            self.leader_id == NO_BROKER
+            or self.role.__class__ is Unattached
+            or (self.must_ask and self.role.__class__ is Prospective)
+        ):
             self.become_follower(leader)
 
     def mark_leader_lost(self, role: Follower) -> None:
@@ -408,10 +459,22 @@ class Replica:
         if isinstance(role, Unattached) and role.election_deadline_ms == NEVER_MS:
             role.election_deadline_ms = self.election_deadline_ms()
 
+    def begin(self) -> None:
+        """The quorum begins, and with it this empty log: there is nothing that it could have lost."""
+        self.lost_end = None
+        if not self.has_begun:
+            self.has_begun = True
+            self.hard_state_changed = True
+
     # --- drawn, counted, answered -------------------------------------------------------------------------------------
 
     def election_deadline_ms(self) -> int:
-        """When to run for election, drawn each time; at once for the only voter, never for an observer."""
+        """When to run for election, drawn each time; at once for the only voter, never for an observer.
+
+        At once, too, for a voter that must ask: it only asks.
+        """
+        if self.must_ask:
+            return self.now_ms
         if not self.may_campaign:
             return NEVER_MS
         if self.is_sole_voter:

@@ -62,24 +62,28 @@ class AnswerHeader(_message.Message):
     def __init__(self, source: _Optional[_Union[Replica, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., error: _Optional[int] = ..., leader: _Optional[_Union[Voter, _Mapping]] = ...) -> None: ...
 
 class VoteCall(_message.Message):
-    __slots__ = ("header", "last_epoch", "end_offset", "is_pre_vote")
+    __slots__ = ("header", "last_epoch", "end_offset", "is_pre_vote", "life")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     IS_PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     header: CallHeader
     last_epoch: int
     end_offset: int
     is_pre_vote: bool
-    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., is_pre_vote: bool = ...) -> None: ...
+    life: int
+    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., is_pre_vote: bool = ..., life: _Optional[int] = ...) -> None: ...
 
 class VoteAnswer(_message.Message):
-    __slots__ = ("header", "is_granted")
+    __slots__ = ("header", "is_granted", "life")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     IS_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     header: AnswerHeader
     is_granted: bool
-    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., is_granted: bool = ...) -> None: ...
+    life: int
+    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., is_granted: bool = ..., life: _Optional[int] = ...) -> None: ...
 
 class BeginQuorumEpochCall(_message.Message):
     __slots__ = ("header", "leader")

@@ -20,25 +20,37 @@ from barnabas_broker.node.quorum_state import (
 )
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
-from barnabas_quorum.raft.damage import FlushMark, LogEnd
+from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_batches
 
+BEGUN = HardState(Epoch(0), NO_BROKER, None, True)
 VOTED = HardState(Epoch(7), NO_BROKER, ReplicaKey(BrokerId(3), Uuid(b"\3" * 16)))
 PARTITION = "__cluster_metadata-0"
 
 
 async def opened(directory: Path, *, formatted_voters: VoterSet | None = None) -> MetadataLog:
-    return await MetadataLog.open(
+    is_new = not (directory / PARTITION).exists()
+    log = await MetadataLog.open(
         disk=RealDisk(),
         metadata_directory=str(directory),
         now_ms=1_000,
         replica=ALONE,
         formatted_voters=formatted_voters,
     )
+    if is_new:
+        await begin(log)
+    return log
+
+
+async def begin(log: MetadataLog) -> None:
+    """The quorum begins with this new log."""
+    assert log.lost_end == UNKNOWN_END
+    await log.save_hard_state(BEGUN)
+    log.note_regained()
 
 
 def batches(*places: tuple[int, int, int]) -> list[StoredBatch]:
@@ -59,7 +71,7 @@ LOG = ((0, 1, 1), (1, 3, 1), (4, 1, 2), (5, 2, 4))
 
 async def test_the_log_keeps_its_promises(tmp_path: Path) -> None:
     log: RaftLog = await opened(tmp_path)
-    assert (log.hard_state, log.end_offset, list(log.epoch_starts())) == (INITIAL_HARD_STATE, 0, [])
+    assert (log.hard_state, log.end_offset, list(log.epoch_starts())) == (BEGUN, 0, [])
     made = batches(*LOG)
     log.append(made[:2])
     log.append(made[2:])
@@ -78,6 +90,41 @@ async def test_the_log_keeps_its_promises(tmp_path: Path) -> None:
     assert list(log.read(Offset(0), end_offset=Offset(6), bytes_max=1 << 20)) == made[:2] + other
     await log.save_hard_state(VOTED)
     assert log.hard_state == VOTED
+    await log.close()
+
+
+async def test_an_empty_log_is_a_new_one_only_if_its_disk_says_that_the_quorum_began_with_it(tmp_path: Path) -> None:
+    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=str(tmp_path / "a"), now_ms=1_000)
+    assert log.lost_end == UNKNOWN_END
+    await log.close()
+    log = await opened(tmp_path / "a")
+    assert log.lost_end == UNKNOWN_END, "opening alone proves nothing"
+    await begin(log)
+    await log.close()
+    log = await opened(tmp_path / "a")
+    assert (log.lost_end, log.hard_state) == (None, BEGUN)
+    log.append(batches(*LOG))
+    await log.flush()
+    await log.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    for path in (tmp_path / "a" / PARTITION).iterdir():
+        if path.name != "quorum-state":
+            path.unlink()
+    log = await opened(tmp_path / "a")
+    assert (log.lost_end, log.hard_state.has_begun) == (UNKNOWN_END, False), "what began is gone"
+    log.append(batches((0, 2, 1)))
+    await log.flush()
+    await log.close()
+    log = await opened(tmp_path / "a")
+    assert (log.end_offset, log.lost_end) == (2, UNKNOWN_END), "it was being filled again"
+    log.note_regained()
+    await log.close()
+    log = await opened(tmp_path / "a")
+    assert (log.end_offset, log.lost_end) == (2, None)
+    await log.close()
+    (tmp_path / "b" / PARTITION / "quorum-state").unlink()
+    log = await opened(tmp_path / "b")
+    assert (log.end_offset, log.lost_end) == (7, UNKNOWN_END), "it may have voted in any epoch"
     await log.close()
 
 
@@ -118,7 +165,7 @@ def test_hard_state_file_is_kafkas() -> None:
         b'{"leaderId": -1, "leaderEpoch": 7, "votedId": 3, "votedDirectoryId": "AwMDAwMDAwMDAwMDAwMDAw", '
         b'"data_version": 1}'
     )
-    for state in (VOTED, INITIAL_HARD_STATE, HardState(Epoch(1), BrokerId(2), None)):
+    for state in (VOTED, INITIAL_HARD_STATE, BEGUN, HardState(Epoch(1), BrokerId(2), None)):
         assert decode_hard_state(encode_hard_state(state), path="x") == state
 
 
@@ -204,6 +251,7 @@ async def test_only_voter_refuses_to_go_on_without_what_was_flushed(tmp_path: Pa
 async def test_write_that_no_flush_covered_is_cut_without_a_word(tmp_path: Path) -> None:
     disk = RealDisk()
     log = await MetadataLog.open(disk=disk, metadata_directory=str(tmp_path), now_ms=1_000)
+    await begin(log)
     made = batches(*LOG)
     log.append(made[:3])
     await log.flush()

@@ -10,7 +10,7 @@ from barnabas_broker.node import metadata_log
 from barnabas_broker.node.metadata_log import RESERVE_FILE, MetadataLog
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.broker.node.test_metadata_log import VOTED, batches
+from tests.broker.node.test_metadata_log import VOTED, batches, begin
 from tests.log.test_room import FullDisk
 from tests.support.turns import turns
 
@@ -18,7 +18,11 @@ DIRECTORY = "node/__cluster_metadata-0"
 
 
 async def opened(disk: FullDisk) -> MetadataLog:
-    return await MetadataLog.open(disk=disk, metadata_directory="node", now_ms=1_000)
+    is_new = not disk.names
+    log = await MetadataLog.open(disk=disk, metadata_directory="node", now_ms=1_000)
+    if is_new:
+        await begin(log)
+    return log
 
 
 def more(first: int, last: int) -> list[StoredBatch]:

@@ -24,6 +24,7 @@ from barnabas_quorum.raft.messages import EpochStart, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, next_log_start
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from tests.broker.node.test_metadata_log import begin
 
 DIRECTORY = "node/__cluster_metadata-0"
 
@@ -62,7 +63,11 @@ def batches(first: int, last: int, *, epoch: int = 1) -> list[StoredBatch]:
 async def opened(disk: MemoryDisk, *, segment_bytes: int = 1 << 30) -> MetadataLog:
     disk.make_directory("node")
     disk.make_names_durable("")
-    return await MetadataLog.open(disk=disk, metadata_directory="node", now_ms=1, segment_bytes=segment_bytes)
+    is_new = not disk.exists("node/__cluster_metadata-0")
+    log = await MetadataLog.open(disk=disk, metadata_directory="node", now_ms=1, segment_bytes=segment_bytes)
+    if is_new:
+        await begin(log)
+    return log
 
 
 async def write(log: MetadataLog, snapshot_id: SnapshotId, *, slice_bytes: int = 100) -> None:
