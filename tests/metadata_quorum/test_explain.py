@@ -499,7 +499,7 @@ def silence(number: int) -> Silence:
 
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
-LOST = {"lost_end": LogEnd(Epoch(5), Offset(100))}
+CUT_SHORT = {"lost_end": LogEnd(Epoch(5), Offset(100))}
 EMPTIED = {"lost_end": UNKNOWN_END, "end": 0, "epoch": 0}
 
 
@@ -516,14 +516,14 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
     "later epoch wins over length": ([report(1, epoch=4, end=500), report(2)], [3], "electing", " 2 can win"),
     "cut off": ([report(1, **CUT), report(2)], [3], "cut-off", "do not reach each other"),  # type: ignore[arg-type]
     "two damaged": (
-        [report(1, end=70, **LOST), report(2, end=80, **LOST), report(3, end=60)],  # type: ignore[arg-type]
+        [report(1, end=70, **CUT_SHORT), report(2, end=80, **CUT_SHORT), report(3, end=60)],  # type: ignore[arg-type]
         [],
         "damaged",
         "the disks of controllers 1, 2 have lost records that they had flushed",
     ),
-    "one damaged, the whole log wins": ([report(1, end=70, **LOST), report(2)], [3], "electing", " 2 can win"),  # type: ignore[arg-type]
+    "one damaged, the whole log wins": ([report(1, end=70, **CUT_SHORT), report(2)], [3], "electing", " 2 can win"),  # type: ignore[arg-type]
     "damaged and cut off": (
-        [report(1, end=95, **LOST, **CUT), report(2, end=90)],  # type: ignore[arg-type]
+        [report(1, end=95, **CUT_SHORT, **CUT), report(2, end=90)],  # type: ignore[arg-type]
         [3],
         "cut-off",
         "do not reach each other",
@@ -619,7 +619,7 @@ def test_an_ipv6_controller_is_to_be_started_where_its_address_is_typed() -> Non
 
 
 def test_a_damaged_voter_is_reported_with_what_is_left_to_do() -> None:
-    damaged = [report(1, end=70, **LOST), report(2, end=80, **LOST)]  # type: ignore[arg-type]
+    damaged = [report(1, end=70, **CUT_SHORT), report(2, end=80, **CUT_SHORT)]  # type: ignore[arg-type]
     fact = "controller 1: unattached, epoch 7, log end 70 of epoch 5, high watermark 90; DAMAGED: its disk has lost what it had"
     found = explain_leader(damaged, [silence(3)], history=(), now_ms=0)
     assert found.facts[0].startswith(fact)
