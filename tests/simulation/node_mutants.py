@@ -793,7 +793,7 @@ MUTANTS = (
     NodeMutant(
         "a deletion is answered without the eligible",
         _deletion_is_answered_without_the_eligible,
-        2015,
+        2035,
         slant=Slant.DELETING,
     ),
     NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
