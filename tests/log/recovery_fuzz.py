@@ -10,7 +10,7 @@ fourth has transactions. Then it is stopped cleanly, killed, or its power is cut
   - every length to which each of its files may be cut short
   - a flipped bit in each byte of each batch's header and of each index, and some in the records
   - each file's end as zeros, from many positions, and zeros or garbage behind the end
-  - each file missing, and each file as it was at an earlier time
+  - each file missing, checkpoints with their twins too, and each file as it was at an earlier time
   - each file left over as `.swap`, `.cleaned`, `.deleted` and `.tmp`, whole and half; snapshots at other offsets, whole and half
   - pairs of these, drawn
 
@@ -43,9 +43,10 @@ from typing import Any, NamedTuple
 from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
-from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.checkpoint_twins import Settled, settle
+from barnabas_log.checkpoints import CLEAN_OFFSETS_FILE, LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
-from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_replay import note_producer
 from barnabas_log.producer_snapshots import snapshot_path
@@ -69,6 +70,8 @@ DATA = "data"
 LOG = f"{DATA}/{ORDERS}"
 RESERVE_BYTES = 64
 """It is a file like any other here: every length of it is an image."""
+BOTH_LOST = 40
+"""Images in which a checkpoint is lost with its twin; as many are drawn for pairs with other damage."""
 FAILURES_MAX = 200
 """After so many it stops looking, and prints one of each kind."""
 AGAIN_SHARE = 0.15
@@ -188,6 +191,8 @@ class _Author:
             known = log.producers.get(producer_id)
             sequence = known.last.last_sequence + 1 if known else 0
             kwargs: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            if log.producers.needs_verification(producer_id, 0):
+                assert log.producers.confirm(producer_id, log.producers.begin_verification(producer_id, 0))
             batch = make_batch(random.randint(1, 3), value=b"%d" % at, is_transactional=True, **kwargs)
             self.open.setdefault(producer_id, []).append(at)
         log.append_as_leader(batch, leader_epoch=epoch, now_ms=NOW_MS, is_internal=True)
@@ -294,6 +299,8 @@ def damages(log: DamagedLater, random: Random) -> list[Damage]:
             found += _flipped_bits(path, at, random)
         elif path.endswith((TXN_INDEX_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
             found += _flipped_bits(path, range(len(data)), random)
+    for path in (CLEAN_OFFSETS_FILE, RECOVERY_POINTS_FILE):
+        found += [_without(f"{DATA}/{path}", f"{DATA}/{OWN_DIRECTORY}/{path}")] * BOTH_LOST
     for path, contents in sorted(log.former.items()):
         if path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and path in log.files:
             found += [_put(f"{path} as it was at time {n}", path, data) for n, data in enumerate(contents)]
@@ -336,11 +343,12 @@ def _flipped_bits(path: str, at: Iterable[int], random: Random) -> list[Damage]:
     return found
 
 
-def _without(path: str) -> Damage:
+def _without(*paths: str) -> Damage:
     def remove(files: Files) -> None:
-        files.pop(path, None)
+        for path in paths:
+            files.pop(path, None)
 
-    return Damage(f"{path} missing", remove)
+    return Damage(f"{' and '.join(paths)} missing", remove)
 
 
 def _put(what: str, path: str, data: bytes) -> Damage:
@@ -361,19 +369,14 @@ class Image(NamedTuple):
 
     @property
     def recovery_point(self) -> int:
-        """As its file says, or said before it was lost: then, too, nothing below may be cut."""
+        """As its file and the twin say, or said before both were lost: then, too, nothing below may be cut."""
         files = self.log.files if self.is_recovery_point_lost else self.files
-        return read_offsets(_disk_of(files), f"{DATA}/{RECOVERY_POINTS_FILE}").get(ORDERS, Offset(0))
+        return _settled_points(files).offsets.get(ORDERS, Offset(0))
 
     @property
     def is_recovery_point_lost(self) -> bool:
         """Whether nobody knows any more what was flushed."""
-        path = f"{DATA}/{RECOVERY_POINTS_FILE}"
-        try:
-            read_offsets(_disk_of(self.files), path)
-            return path not in self.files
-        except CorruptCheckpoint:
-            return True
+        return not _settled_points(self.files).is_known
 
     def may_be_torn(self, offset: int) -> bool:
         """Whether the power cut may have taken what was at the offset, and the start cannot know that nobody was promised it."""
@@ -399,6 +402,11 @@ class Image(NamedTuple):
                 later.insert(0, holding[-1])
             end = min([end, *later[:1]])
         return end
+
+
+def _settled_points(files: Files) -> Settled:
+    main, twin = (files.get(f"{each}/{RECOVERY_POINTS_FILE}") for each in (DATA, f"{DATA}/{OWN_DIRECTORY}"))
+    return settle(main, twin, path=RECOVERY_POINTS_FILE)
 
 
 def _end_of(data: bytes, places: list[tuple[int, int]], base: int) -> int:

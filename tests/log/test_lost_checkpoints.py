@@ -16,6 +16,7 @@ from barnabas_log.checkpoints import (
     read_offsets,
 )
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
+from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.manager import LogManager
 from barnabas_log.scrub import SegmentCheck
 from barnabas_log.unified_log import UnifiedLog
@@ -77,7 +78,8 @@ async def test_a_compacted_log_is_whole_without_its_checkpoints(
     await manager.checkpoints.write_offsets()
     await manager.checkpoints.write_high_watermarks()
     for file in lost:
-        disk.names.pop(f"data/{file}", None)
+        for each in (f"data/{file}", f"data/{OWN_DIRECTORY}/{file}"):
+            disk.names.pop(each, None)
         if left is not None:
             disk.write_file_atomically(f"data/{file}", left)
     for _ in range(2):  # each time as after a kill

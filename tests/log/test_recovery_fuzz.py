@@ -33,7 +33,7 @@ async def test_a_damaged_directory_opens_and_keeps_what_was_synced_before_the_da
 
 async def test_a_start_that_believes_any_index_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "_tail_by_indexes", lambda segment: Tail(segment.base_offset, -1))
-    _, failures = await run_seed(1, images_max=2 * IMAGES)
+    _, failures = await run_seed(7, images_max=50)
     assert failures
 
 
