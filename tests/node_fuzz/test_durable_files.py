@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.node_fuzz.test_short import short_form
-
 pytestmark = [pytest.mark.cluster]
-
-__all__ = ["short_form"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "durable-files.md"
