@@ -499,8 +499,8 @@ def silence(number: int) -> Silence:
 
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
-CUT_SHORT = {"lost_end": LogEnd(Epoch(5), Offset(100))}
-EMPTIED = {"lost_end": UNKNOWN_END, "end": 0, "epoch": 0}
+LOST = {"lost_end": LogEnd(Epoch(5), Offset(100))}
+EMPTY = {"lost_end": UNKNOWN_END, "end": 0, "epoch": 0}
 
 
 def of_recovery(number: int, *, has_read_it: bool) -> ControllerReport:
@@ -516,27 +516,27 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
     "later epoch wins over length": ([report(1, epoch=4, end=500), report(2)], [3], "electing", " 2 can win"),
     "cut off": ([report(1, **CUT), report(2)], [3], "cut-off", "do not reach each other"),  # type: ignore[arg-type]
     "two damaged": (
-        [report(1, end=70, **CUT_SHORT), report(2, end=80, **CUT_SHORT), report(3, end=60)],  # type: ignore[arg-type]
+        [report(1, end=70, **LOST), report(2, end=80, **LOST), report(3, end=60)],  # type: ignore[arg-type]
         [],
         "damaged",
         "the disks of controllers 1, 2 have lost records that they had flushed",
     ),
-    "one damaged, the whole log wins": ([report(1, end=70, **CUT_SHORT), report(2)], [3], "electing", " 2 can win"),  # type: ignore[arg-type]
+    "one damaged, the whole log wins": ([report(1, end=70, **LOST), report(2)], [3], "electing", " 2 can win"),  # type: ignore[arg-type]
     "damaged and cut off": (
-        [report(1, end=95, **CUT_SHORT, **CUT), report(2, end=90)],  # type: ignore[arg-type]
+        [report(1, end=95, **LOST, **CUT), report(2, end=90)],  # type: ignore[arg-type]
         [3],
         "cut-off",
         "do not reach each other",
     ),
-    "first start": ([report(1, **EMPTIED), report(2, **EMPTIED)], [3], "first-start", "or 3 holds what they have lost"),  # type: ignore[arg-type]
-    "first start, all there": ([report(n, **EMPTIED) for n in (1, 2, 3)], [], "electing", "all 3 voters are blank"),  # type: ignore[arg-type]
+    "first start": ([report(1, **EMPTY), report(2, **EMPTY)], [3], "first-start", "or 3 holds what they have lost"),  # type: ignore[arg-type]
+    "first start, all there": ([report(n, **EMPTY) for n in (1, 2, 3)], [], "electing", "all 3 voters are blank"),  # type: ignore[arg-type]
     "two emptied": (
-        [report(1), report(2, **EMPTIED), report(3, **EMPTIED)],  # type: ignore[arg-type]
+        [report(1), report(2, **EMPTY), report(3, **EMPTY)],  # type: ignore[arg-type]
         [],
         "emptied",
         "the metadata directories of controllers 2, 3 were emptied",
     ),
-    "one emptied": ([report(1), report(2), report(3, **EMPTIED)], [], "electing", "1, 2 can win"),  # type: ignore[arg-type]
+    "one emptied": ([report(1), report(2), report(3, **EMPTY)], [], "electing", "1, 2 can win"),  # type: ignore[arg-type]
     "nobody answers": ([], [1, 2, 3], "unreachable", "NO CONTROLLER ANSWERS"),
     "a replaced disk does not vote": (
         [report(1), replace(report(2), key=ReplicaKey(B2, directory(99)))],
@@ -619,7 +619,7 @@ def test_an_ipv6_controller_is_to_be_started_where_its_address_is_typed() -> Non
 
 
 def test_a_damaged_voter_is_reported_with_what_is_left_to_do() -> None:
-    damaged = [report(1, end=70, **CUT_SHORT), report(2, end=80, **CUT_SHORT)]  # type: ignore[arg-type]
+    damaged = [report(1, end=70, **LOST), report(2, end=80, **LOST)]  # type: ignore[arg-type]
     fact = "controller 1: unattached, epoch 7, log end 70 of epoch 5, high watermark 90; DAMAGED: its disk has lost what it had"
     found = explain_leader(damaged, [silence(3)], history=(), now_ms=0)
     assert found.facts[0].startswith(fact)
