@@ -324,6 +324,14 @@ class LogManagerConfig:
         default=300_000,
         metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
     )
+    retention_clock_skew_ms_max: int = dataclasses.field(
+        default=60_000,
+        metadata={
+            "key": "log.retention.clock.skew.max.ms",
+            "doc": "How far this broker's clock may be off the median of the voters' (controllers') clocks, in ms. Beyond that nothing is "
+            "deleted, expired or compacted here because it is old; by size and DeleteRecords it goes on. Kafka has no such check.",
+        },
+    )
     recovery_point_checkpoint_interval_ms: int = dataclasses.field(
         default=60_000,
         metadata={

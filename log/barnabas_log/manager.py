@@ -78,9 +78,11 @@ class LogManager:
         offline: Mapping[str, OSError] | None = None,
         config: LogManagerConfig | None = None,
         transform: Transform | None = None,
+        may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
         """
         Args:
+            may_judge_age: whether the clock may be believed now, so that what is old by it may go.
             transform: what rewrites compacted segments; a process of its own by default.
             default_config: of a log that was loaded, but for retention, until get_or_create brings its topic's settings.
             directory_ids: by path; a directory that cannot be read has none.
@@ -96,6 +98,7 @@ class LogManager:
         # A broker that waits for its controllers would shorten by the defaults what the topic may keep for ever.
         self._loaded_config = replace(default_config, retention_ms=-1, retention_bytes=-1)
         self._clock_ms = clock_ms
+        self._may_judge_age = may_judge_age
         self._config = config or LogManagerConfig()
         self.health = DirectoryHealth(config=self._config, stats=self.stats)
         """Which directories work, and which are full."""
@@ -579,7 +582,8 @@ class LogManager:
 
     def may_compact(self) -> bool:
         """See CleanerHost.may_compact."""
-        return self.health.listener.may_compact()
+        # With a wrong clock tombstones would go before every replica and reader has seen them.
+        return self.health.listener.may_compact() and self._may_judge_age()
 
     def is_here(self, log: UnifiedLog) -> bool:
         """See CleanerHost.is_here."""
@@ -634,12 +638,17 @@ class LogManager:
 
     def _retire(self, log: UnifiedLog) -> None:
         try:
-            self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms(), may_block=False)
+            judges_age = self._may_judge_age()
+            self.stats.segments_retired += retiring.apply_retention(
+                log, self._clock_ms(), may_block=False, judges_age=judges_age
+            )
         except (StorageFailed, OutOfDescriptors):
             return  # the log has informed its listener, or is looked at again next time
         self.remove_later(log)
 
     async def _expire_producers(self) -> None:
+        if not self._may_judge_age():
+            return
         for log in list(self._homes.logs.values()):
             expiration_ms = self._config.producer_id_expiration_ms
             self.stats.producers_expired += log.expire_producers(now_ms=self._clock_ms(), expiration_ms=expiration_ms)

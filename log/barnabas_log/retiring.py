@@ -13,18 +13,20 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import CorruptBatch
 
 
-def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True) -> int:
+def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, judges_age: bool = True) -> int:
     """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
 
     What seems to go by its age is read first, for the headers of its batches may not prove that (true_times.py): here, or with
     may_block=False by the caller, in a disk thread, for the segments that are in `log.untimed` then; they do not go before.
+    `judges_age`: whether the clock that `now_ms` is of may be believed; else nothing goes by time.
 
     The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
     `is_retention_owed`, and a flush is asked for.
     """
     log.is_retention_owed = False
     log.untimed = ()
-    log.now_ms = max(log.now_ms, now_ms)
+    if judges_age:
+        log.now_ms = max(log.now_ms, now_ms)
     config = log.config
     segments = log.segments
     facts: list[SegmentFacts] = []
@@ -40,7 +42,7 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True) -> 
             # What cannot be read of it may be younger than the rest, but hardly than what follows.
             newest_ms = max(facts[number].largest_timestamp_ms, facts[number + 1].largest_timestamp_ms)
             facts[number] = facts[number]._replace(largest_timestamp_ms=newest_ms)
-    retention_ms = config.retention_ms if config.is_retention_on else UNLIMITED
+    retention_ms = config.retention_ms if config.is_retention_on and judges_age else UNLIMITED
     _date_truly(log, facts, now_ms, retention_ms, may_block=may_block)
     count = deletable_count(
         facts,

@@ -115,6 +115,20 @@ def test_old_segments_are_renamed_and_then_given_up() -> None:
     assert log.take_removals() == [] and retiring.apply_retention(log, NOW_MS) == 0
 
 
+def test_with_a_clock_that_is_not_believed_nothing_goes_by_time_and_all_else_as_ever() -> None:
+    log = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
+    fill(log, 60, timestamp_ms=NOW_MS)
+    later_ms = NOW_MS + 20 * 86_400_000
+    assert retiring.apply_retention(log, later_ms, judges_age=False) == 0 and log.now_ms < later_ms
+    log.delete_records_before(log.base_offsets[2])
+    assert retiring.apply_retention(log, later_ms, judges_age=False) > 0, "DeleteRecords"
+    log.config = make_config(retention_ms=1000, retention_bytes=0)
+    assert retiring.apply_retention(log, later_ms, judges_age=False) > 0, "size"
+    small = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
+    fill(small, 60, timestamp_ms=NOW_MS)
+    assert retiring.apply_retention(small, later_ms) > 0, "the same log, believed"
+
+
 def test_a_wholly_expired_log_goes_on_empty() -> None:
     log = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
     fill(log, 30, timestamp_ms=NOW_MS - 5000)

@@ -146,8 +146,11 @@ class BrokerLifecycle:
         data_lane_last_tick_ms: Callable[[], int],
         clock_ms: Callable[[], int],
         directories: DirectoryEpochs | None = None,
+        on_voters_clock: Callable[[int], None] = lambda voters_clock_ms: None,
     ) -> None:
-        """`data_lane_last_tick_ms` is when the data lane last moved, by `clock_ms`'s clock (monotonic)."""
+        """`data_lane_last_tick_ms` is when the data lane last moved, by `clock_ms`'s clock (monotonic). `on_voters_clock`:
+        VotersClock.hear."""
+        self._on_voters_clock = on_voters_clock
         self.broker_epoch = NO_BROKER_EPOCH
         self.state = BrokerState.NOT_RUNNING
         self.is_fenced = True
@@ -468,6 +471,7 @@ class BrokerLifecycle:
             if self._metadata_offset >= reply.report_offset:
                 self._beat_now.set()
             return
+        self._on_voters_clock(reply.voters_clock_ms)
         if self._unanswered:
             self.answered_ms = self._unanswered.popleft()
         if self.is_fenced != reply.is_fenced:

@@ -93,6 +93,17 @@ def broker_control_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, asked.retries)],
     )
     yield counter("active_controller_timeouts", "Requests that no controller answered in time.", [({}, asked.timeouts)])
+    if sources.clock is not None:
+        yield gauge(
+            "broker_clock_skew_seconds",
+            "How far this broker's clock is ahead of the median of the voters'; 0 where that is not known.",
+            [({}, sources.clock.skew_s)],
+        )
+        yield gauge(
+            "broker_clock_is_trusted",
+            "0 while nothing is deleted, expired or compacted here because it is old: this broker's clock is off, or not confirmed.",
+            [({}, int(sources.clock.may_judge_age()))],
+        )
     lifecycle = sources.lifecycle
     if lifecycle is None:
         return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas_broker.coordinator.group.service import GroupCoordinator
     from barnabas_broker.coordinator.transaction.service import TransactionCoordinator
     from barnabas_broker.metadata.lifecycle import LifecycleStats
+    from barnabas_broker.metadata.voters_clock import VotersClock
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_log.descriptors import Descriptors
     from barnabas_log.manager import LogManager
@@ -62,6 +63,7 @@ class NodeSources:
     logs: LogManager | None = None
     """Of the data directories."""
     log_descriptors: Descriptors | None = None
+    clock: VotersClock | None = None
     """Of the data directories' files."""
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None

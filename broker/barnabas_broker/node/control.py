@@ -161,6 +161,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             probe=TcpProbe(),
             guard=request_guard,
             on_change=context.audit.changed if context.audit.is_on else None,
+            voters_clock_ms=lambda: place().voters_clock_ms,
         )
     bootstrap_servers = [
         split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers

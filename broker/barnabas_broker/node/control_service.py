@@ -254,6 +254,7 @@ class ControlService:
             network=None if broker is None else broker.server.stats,
             replicas=None if broker is None else broker.replicas,
             logs=None if broker is None else broker.logs,
+            clock=None if broker is None else broker.clock,
             log_descriptors=None if broker is None else broker.disk.descriptors,
             groups=None if broker is None else broker.groups,
             transactions=None if broker is None else broker.transactions,

@@ -28,6 +28,7 @@ from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
@@ -64,6 +65,7 @@ class DataParts:
     faults: ReportQueue[ReplicaFaultReport]
     gate: ServiceGate
     watch: CutOffWatch
+    clock: VotersClock
     publisher: BrokerMetadataPublisher
     traces: Traces | None
 
@@ -92,6 +94,9 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
 
     config = context.config
     settings = control.settings
+    clock = VotersClock(
+        wall_ms=wall_ms, monotonic_ms=monotonic_ms, skew_ms_max=config.log_manager.retention_clock_skew_ms_max
+    )
     logs = LogManager(
         disk=disk,
         directories=config.server.log_dirs,
@@ -100,10 +105,11 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         directory_ids=storage.directory_ids,
         offline=storage.offline,
         config=config.log_manager,
+        may_judge_age=clock.may_judge_age,
     )
     await logs.load()
     cache = MetadataCache(MetadataImage.EMPTY)
-    lifecycle = _lifecycle(context, storage, control.client, logs)
+    lifecycle = _lifecycle(context, storage, control.client, logs, clock)
 
     def report_offline_directories() -> None:
         lifecycle.set_offline_directories(
@@ -143,6 +149,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         metadata=cache,
         controller=control.client,
         clock_ms=wall_ms,
+        may_judge_age=clock.may_judge_age,
     )
     producer_ids = ProducerIds(own_requests.allocate_producer_ids)
     brokers = KafkaBrokers(
@@ -160,6 +167,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         brokers=brokers,
         is_current=lambda: gate.has_read_registration,
         clock_ms=wall_ms,
+        may_judge_age=clock.may_judge_age,
     )
     transactional = TransactionalWrites(
         config=config.transactions,
@@ -259,6 +267,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         faults=faults,
         gate=gate,
         watch=watch,
+        clock=clock,
         publisher=publisher,
         traces=traces,
     )
@@ -282,7 +291,7 @@ class LogDirectoryEpochs:
 
 
 def _lifecycle(
-    context: NodeContext, storage: NodeStorage, client: ControllerClient, logs: LogManager
+    context: NodeContext, storage: NodeStorage, client: ControllerClient, logs: LogManager, clock: VotersClock
 ) -> BrokerLifecycle:
     config = context.config
     return BrokerLifecycle(
@@ -303,4 +312,5 @@ def _lifecycle(
         directories=LogDirectoryEpochs(logs, asyncio.get_running_loop()),
         data_lane_last_tick_ms=lambda: context.data_probe.last_tick_ms,
         clock_ms=monotonic_ms,
+        on_voters_clock=clock.hear,
     )

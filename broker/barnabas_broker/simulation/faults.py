@@ -51,6 +51,10 @@ STALL_EVERY_S = 2.0
 STALL_S_MAX = 5.0
 LAG_METADATA_S = 6.0
 """Most time for which metadata lags on one node."""
+CLOCK_EVERY_S = 1.0
+CLOCK_S = 2.0
+"""For which one node's clock is wrong, on the average."""
+CLOCK_AHEAD_MS = 20 * 86_400_000
 STALL_SHARE = 0.3
 """Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
 
@@ -103,6 +107,22 @@ class Faults:
         if stalls.random() < STALLED_SHARE:
             self._trouble.append(asyncio.ensure_future(self._stall_now_and_then(stalls)))
         self._trouble += [asyncio.ensure_future(part) for part in self._rot.parts()]
+        if swarm.logs.topic_retention_ms is not None and not swarm.is_transacting:
+            clocks = Random(f"clocks of {self._cluster.seed}")
+            self._trouble.append(asyncio.ensure_future(self._mislead_now_and_then(clocks)))
+
+    async def _mislead_now_and_then(self, random: Random) -> None:
+        """One clock of three is days ahead, or behind, for a moment: whether its node leads, follows or votes."""
+        while True:
+            await asyncio.sleep(random.expovariate(1 / CLOCK_EVERY_S))
+            node = random.choice(self._cluster.nodes)
+            ahead_ms = random.choice([CLOCK_AHEAD_MS, CLOCK_AHEAD_MS, -CLOCK_AHEAD_MS])
+            length_s = random.expovariate(1 / CLOCK_S)
+            if self._cluster.strikes("clock wrong", node.id):
+                self._cluster.note(f"clock {ahead_ms} ms ahead", node.id, node.life)
+                node.clock_ahead_ms = ahead_ms
+                await asyncio.sleep(length_s)
+                node.clock_ahead_ms = 0
 
     async def _stall_now_and_then(self, random: Random) -> None:
         """The machine stands still, every node of it."""
@@ -121,6 +141,7 @@ class Faults:
             task.cancel()
         self._cluster.network.heal()
         for node in self._cluster.nodes:
+            node.clock_ahead_ms = 0
             node.disk_faults.slow = 0.0
             node.disk_faults.stalled_until_s = 0.0
             node.disk_faults.are_logs_stalled = False

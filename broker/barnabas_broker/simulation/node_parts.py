@@ -38,6 +38,8 @@ class NodeParts(Protocol):
     """Of the partition logs, by path."""
     replaced_by: dict[Uuid, Uuid]
     """Directories that are gone for good, and which took their place."""
+    clock_ahead_ms: int
+    """How far its wall clock is ahead of the true time."""
     disk: SimulatedDisk
     disk_faults: DiskFaults
     quorum: QuorumNode

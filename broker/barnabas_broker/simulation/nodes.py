@@ -39,6 +39,7 @@ from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_broker.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
@@ -158,6 +159,8 @@ class SimulatedNode:
         """Whether the Kafka listener serves."""
         self.topics_before: set[str] = set()
         """That stay, and were there when this life began."""
+        self.clock_ahead_ms = 0
+        """How far its wall clock is ahead of the true time."""
         self._cluster = cluster
         self._voters = voters
         self._bootstrap_servers: Sequence[tuple[str, int]] = ()
@@ -226,6 +229,10 @@ class SimulatedNode:
         for path in list(self.directory_ids):
             self._renew_directory(path)
 
+    def wall_ms(self) -> int:
+        """What its clock shows."""
+        return self._cluster.wall_ms() + self.clock_ahead_ms
+
     def _renew_directory(self, path: str) -> None:
         former = self.directory_ids[path]
         self.directory_ids[path] = Uuid(former[:8] + self.life.to_bytes(8, "big"))
@@ -267,10 +274,14 @@ class SimulatedNode:
         checkpoint_ms = int(swarm.logs.checkpoint_s * 1000)
         random = Random(self._cluster.random.random())
 
-        clock_ms = self._cluster.wall_ms
+        clock_ms = self.wall_ms
 
         def monotonic_ms() -> int:
             return int(loop.time() * 1000)
+
+        clock = VotersClock(
+            wall_ms=clock_ms, monotonic_ms=monotonic_ms, skew_ms_max=LogManagerConfig().retention_clock_skew_ms_max
+        )
 
         disk.make_directory(f"node-{self.id}")
         metadata_log = await MetadataLog.open(
@@ -297,6 +308,7 @@ class SimulatedNode:
             node_id=self.id,
             clock_ms=clock_ms,
             probe=NoProbe(),
+            voters_clock_ms=lambda: self.quorum.voters_clock_ms,
         )
         driver.on_fence = lambda broker_id: self._cluster.invariants.on_fence(self, broker_id)
         listener = MetadataListener(loader, leader_observers=())
@@ -336,6 +348,7 @@ class SimulatedNode:
                 cleaner_map_bytes_max=MAP_BYTES,
             ),
             transform=InlineCleaner(disk, Random(self.life), dies=self._cluster.swarm.cleaner_dies),
+            may_judge_age=clock.may_judge_age,
         )
         await logs.load()
         incarnation_id = Uuid(random.randbytes(16))
@@ -355,6 +368,7 @@ class SimulatedNode:
             data_lane_last_tick_ms=monotonic_ms,
             clock_ms=monotonic_ms,
             directories=logs,
+            on_voters_clock=clock.hear,
         )
         self._tell_offline_directories(set(unread))
         own_requests = OwnRequests(client, broker_id=self.id, broker_epoch=lambda: lifecycle.broker_epoch)
@@ -439,7 +453,7 @@ class SimulatedNode:
         if not self._cluster.swarm.is_transacting:
             return [], []
         registry.load_handlers()
-        clock_ms, disk, replicas = self._cluster.wall_ms, self.disk, self.replicas
+        clock_ms, disk, replicas = self.wall_ms, self.disk, self.replicas
         self.groups = groups = GroupCoordinator(
             config=GroupCoordinatorConfig(offsets_topic_num_partitions=1),
             log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),

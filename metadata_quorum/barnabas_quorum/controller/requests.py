@@ -88,6 +88,8 @@ class BrokerHeartbeatReply:
     should_shutdown: bool = False
     report_offset: Offset = NO_OFFSET
     """Unless -1: heartbeat again as soon as the metadata is read up to here (another broker's shutdown waits for it)."""
+    voters_clock_ms: int = 0
+    """The median of the voters' wall clocks when this was decided; -1 = not known, 0 = of a version that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

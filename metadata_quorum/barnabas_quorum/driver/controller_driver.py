@@ -23,6 +23,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from barnabas_quorum.controller.controller import Controller
@@ -44,6 +45,7 @@ from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
 from barnabas_quorum.driver.quarantine import Quarantine
 from barnabas_quorum.driver.unasked import PROBE_DELAY_MS, UnaskedWork
+from barnabas_quorum.driver.voters_clocks import OLD_CONTROLLER_MS
 from barnabas_quorum.errors import BufferExhausted, FailedDecision, NotController, UnreplayableDecision
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -129,10 +131,13 @@ class ControllerDriver:
         probe: BrokerProbe,
         guard: RequestGuard | None = None,
         on_change: OnChange | None = None,
+        voters_clock_ms: Callable[[], int] = lambda: OLD_CONTROLLER_MS,
     ) -> None:
         """`clock_ms` is wall time, for the time stamps of images; sessions use the loop's own clock. `guard`: None where there is no
-        authorizer. `on_change`: hears of every change that somebody asked for, once it is committed or nobody knows."""
+        authorizer. `on_change`: hears of every change that somebody asked for, once it is committed or nobody knows.
+        `voters_clock_ms`: QuorumNode's, for the brokers."""
         self.controller = controller
+        self._voters_clock_ms = voters_clock_ms
         self._guard = guard
         self._on_change = on_change
         self.stats = ControllerDriverStats()
@@ -278,18 +283,23 @@ class ControllerDriver:
             return self._beat_while_blocked(heartbeat)
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
-        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self.now_ms()), is_heartbeat=True)
+        reply = self._submit(lambda: self._beat(heartbeat), is_heartbeat=True)
         session = self.controller.sessions.get(heartbeat.broker_id)
         if session is not None and session.shutdown_offset not in (None, shutdown_before):
             # its shutdown waits until everybody has read this far; at the heartbeat interval that would take seconds
             self._ask_for_reports(session.shutdown_offset, besides=heartbeat.broker_id)
         return reply
 
+    def _beat(self, heartbeat: BrokerHeartbeat) -> ControllerResult[BrokerHeartbeatReply]:
+        result = self.controller.decide(heartbeat, now_ms=self.now_ms())
+        return replace(result, response=replace(result.response, voters_clock_ms=self._voters_clock_ms()))
+
     def _beat_while_blocked(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         future: asyncio.Future[BrokerHeartbeatReply] = asyncio.get_running_loop().create_future()
         try:
             self._require_active()
-            future.set_result(self._quarantine.beat(heartbeat, now_ms=self.now_ms()))
+            reply = self._quarantine.beat(heartbeat, now_ms=self.now_ms())
+            future.set_result(replace(reply, voters_clock_ms=self._voters_clock_ms()))
         except KafkaError as error:
             future.set_exception(error)
         return future

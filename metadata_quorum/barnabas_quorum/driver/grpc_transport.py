@@ -314,6 +314,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
                 last_epoch=Epoch(request.last_epoch),
                 high_watermark=Offset(request.high_watermark),
                 wait_ms_max=request.wait_ms_max,
+                clock_ms=request.clock_ms,
             ),
             FetchReply,
             context,
@@ -513,6 +514,7 @@ def _fetch_call(request: FetchRequest, header: Any) -> Any:
         last_epoch=request.last_epoch,
         high_watermark=request.high_watermark,
         wait_ms_max=request.wait_ms_max,
+        clock_ms=request.clock_ms,
     )
 
 

@@ -44,6 +44,7 @@ from barnabas_quorum.driver.quorum_events import Clean, Flushed, Frozen, Resign,
 from barnabas_quorum.driver.quorum_listener import QuorumListener
 from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.standing_watch import StandingWatch
+from barnabas_quorum.driver.voters_clocks import VotersClocks
 from barnabas_quorum.errors import BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
@@ -52,6 +53,7 @@ from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
     EndQuorumEpochReply,
     FetchReply,
+    FetchRequest,
     FetchSnapshotReply,
     LeaderAndEpoch,
     LeaderChange,
@@ -180,6 +182,7 @@ class QuorumNode:
         )
         self._proposals = Proposals(self._core, linger_ms=config.append_linger_ms)
         self._election_watch = ElectionWatch(self.stats)
+        self._clocks = VotersClocks()
         self._standing_watch = StandingWatch(self._core, self.stats)
         self._resigned = asyncio.Event()
 
@@ -217,6 +220,8 @@ class QuorumNode:
             raise PeerUnreachable("this replica does not run")
         if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._peer_requests) >= INBOX_MESSAGES_MAX:
             raise BufferExhausted(f"{INBOX_MESSAGES_MAX} quorum requests wait already")
+        if isinstance(request, FetchRequest):
+            self._clocks.hear(request.source, request.clock_ms, wall_ms=self._clock_ms(), now_ms=self._now_ms())
         token, answer = self._peer_requests.begin(request)
         self._post(request)
         self.stats.requests_served += 1
@@ -282,6 +287,12 @@ class QuorumNode:
     def leader_endpoint(self) -> Voter | None:
         """The live leader with its address, if it is known."""
         return self._core.leader_endpoint
+
+    @property
+    def voters_clock_ms(self) -> int:
+        """The median of the voters' wall clocks as their leader knows it; -1 when it is not known."""
+        core = self._core
+        return self._clocks.median_ms(core.voters, core.me, wall_ms=self._clock_ms(), now_ms=self._now_ms())
 
     @property
     def log_start_offset(self) -> Offset:
@@ -445,6 +456,8 @@ class QuorumNode:
 
     def _send(self, request: Request) -> None:
         assert self._tasks is not None, "send before run"
+        if isinstance(request, FetchRequest):
+            request.clock_ms = self._clock_ms()
         self._tasks.create_task(self._call(request))
 
     async def _call(self, request: Request) -> None:

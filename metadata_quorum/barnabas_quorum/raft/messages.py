@@ -192,6 +192,8 @@ class FetchRequest:
     high_watermark: Offset
     """The sender's high watermark; the leader answers at once when it has a higher one (KIP-1166)."""
     wait_ms_max: int
+    clock_ms: int = 0
+    """The sender's wall clock, set and read by the drivers."""
 
 
 @dataclass(slots=True)

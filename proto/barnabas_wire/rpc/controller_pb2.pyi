@@ -99,18 +99,20 @@ class HeartbeatMessage(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shutdown: bool = ..., offline_directories: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
-    __slots__ = ("fault", "is_caught_up", "is_fenced", "should_shutdown", "report_offset")
+    __slots__ = ("fault", "is_caught_up", "is_fenced", "should_shutdown", "report_offset", "voters_clock_ms")
     FAULT_FIELD_NUMBER: _ClassVar[int]
     IS_CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     SHOULD_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     REPORT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     fault: Fault
     is_caught_up: bool
     is_fenced: bool
     should_shutdown: bool
     report_offset: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., is_caught_up: bool = ..., is_fenced: bool = ..., should_shutdown: bool = ..., report_offset: _Optional[int] = ...) -> None: ...
+    voters_clock_ms: int
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., is_caught_up: bool = ..., is_fenced: bool = ..., should_shutdown: bool = ..., report_offset: _Optional[int] = ..., voters_clock_ms: _Optional[int] = ...) -> None: ...
 
 class IsrMember(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

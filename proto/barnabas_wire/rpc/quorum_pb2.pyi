@@ -114,18 +114,20 @@ class EndQuorumEpochAnswer(_message.Message):
     def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ...) -> None: ...
 
 class FetchCall(_message.Message):
-    __slots__ = ("header", "fetch_offset", "last_epoch", "high_watermark", "wait_ms_max")
+    __slots__ = ("header", "fetch_offset", "last_epoch", "high_watermark", "wait_ms_max", "clock_ms")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     header: CallHeader
     fetch_offset: int
     last_epoch: int
     high_watermark: int
     wait_ms_max: int
-    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., fetch_offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., wait_ms_max: _Optional[int] = ...) -> None: ...
+    clock_ms: int
+    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., fetch_offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., wait_ms_max: _Optional[int] = ..., clock_ms: _Optional[int] = ...) -> None: ...
 
 class FetchAnswer(_message.Message):
     __slots__ = ("header", "high_watermark", "diverging", "records", "snapshot_id")

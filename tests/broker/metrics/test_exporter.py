@@ -249,6 +249,7 @@ def stand_ins() -> dict[str, Any]:
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
         "log_descriptors": descriptors,
+        "clock": SimpleNamespace(skew_s=0.25, may_judge_age=lambda: True),
         "groups": SimpleNamespace(
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),

@@ -58,8 +58,10 @@ class GroupCoordinator:
         controller: ActiveController,
         clock_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id."""
+        """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id; `may_judge_age`: see
+        GroupShard."""
         self.config = config
         self._topic = InternalTopic(
             OFFSETS_TOPIC,
@@ -73,7 +75,7 @@ class GroupCoordinator:
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group",
             log=log,
-            make_shard=lambda: GroupShard(config),
+            make_shard=lambda: GroupShard(config, may_judge_age=may_judge_age),
             clock_ms=clock_ms,
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             load_bytes=config.offsets_load_buffer_size,

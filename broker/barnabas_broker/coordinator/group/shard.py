@@ -8,7 +8,7 @@ Read next:  classic.py (membership, and where its steps are), offsets.py (commit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import assert_never
 
@@ -63,8 +63,10 @@ EXPIRY_CONTINUE_MS = 100
 class GroupShard:
     """State of one partition of `__consumer_offsets`. Meets CoordinatorShard."""
 
-    def __init__(self, config: GroupCoordinatorConfig) -> None:
+    def __init__(self, config: GroupCoordinatorConfig, *, may_judge_age: Callable[[], bool] = lambda: True) -> None:
+        """may_judge_age: whether the broker's clock may be believed now, so that old offsets may go."""
         self._config = config
+        self._may_judge_age = may_judge_age
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
@@ -295,6 +297,9 @@ class GroupShard:
 
     def _expire(self, now_ms: int) -> CoordinatorResult:
         result = CoordinatorResult()
+        if not self._may_judge_age():
+            result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
+            return result
         retention_ms = self._config.offsets_retention_minutes * 60_000
         for group_id, group in list(self.groups.items()):
             if len(result.records) >= EXPIRY_BATCH_RECORDS_MAX:

@@ -69,9 +69,10 @@ class TransactionCoordinator:
         brokers: Brokers,
         is_current: Callable[[], bool],
         clock_ms: Callable[[], int],
+        may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
         """`log` is __transaction_state as replication keeps it. is_current: whether `metadata` is as new as this process's
-        registration: only then is a partition deleted that it does not have."""
+        registration: only then is a partition deleted that it does not have. may_judge_age: see TransactionShard."""
         self.config = config
         self._is_current = is_current
         self._metadata = metadata
@@ -99,7 +100,9 @@ class TransactionCoordinator:
         self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             "transaction",
             log=log,
-            make_shard=lambda: TransactionShard(config, server_version=self.server_version, on_ending=self.markers.add),
+            make_shard=lambda: TransactionShard(
+                config, server_version=self.server_version, on_ending=self.markers.add, may_judge_age=may_judge_age
+            ),
             clock_ms=clock_ms,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_bytes=config.state_log_load_buffer_size,

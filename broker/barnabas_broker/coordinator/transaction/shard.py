@@ -57,11 +57,14 @@ class TransactionShard:
         *,
         server_version: Callable[[], int],
         on_ending: Callable[[Ending], None],
+        may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
-        """server_version: the cluster's transaction.version. on_ending: has markers written, and calls `complete` after all."""
+        """server_version: the cluster's transaction.version. on_ending: has markers written, and calls `complete` after all.
+        may_judge_age: whether the broker's clock may be believed now, so that old transactional ids may go."""
         self._config = config
         self._server_version = server_version
         self._on_ending = on_ending
+        self._may_judge_age = may_judge_age
         self._is_loaded = False
         self.states: dict[str, TransactionState] = {}
         """As of the newest record, committed or not."""
@@ -223,7 +226,7 @@ class TransactionShard:
             if len(result.records) == EXPIRY_BATCH_RECORDS_MAX:
                 delay_ms = EXPIRY_CONTINUE_MS
                 break
-            if state.is_expired(now_ms=now_ms, expiration_ms=expiration_ms):
+            if self._may_judge_age() and state.is_expired(now_ms=now_ms, expiration_ms=expiration_ms):
                 result.records.append(TransactionRecord(transactional_id, None))
         result.arm(EXPIRY, delay_ms)
         return result
