@@ -199,6 +199,19 @@ def test_a_fence_soon_after_an_election_is_explained_by_it() -> None:
     assert found.next[0].command == "barnabas explain leader"
 
 
+def test_a_broker_whose_clock_is_off_says_that_it_destroys_nothing_by_age() -> None:
+    log = make_log(1, 2)
+    heard = replace(session(log, 2, silent_ms=100, connections=1), clock_skew_ms=20 * 86_400_000)
+    found = explain_broker(B2, history=log.entries, image=log.image, live=live(log, b2=heard))
+    (fact,) = [each for each in found.facts if "its clock is" in each]
+    assert (
+        "ahead of the median of the voters' clocks" in fact and "deletes, expires and compacts nothing by age" in fact
+    )
+    right = replace(heard, clock_skew_ms=0)
+    found = explain_broker(B2, history=log.entries, image=log.image, live=live(log, b2=right))
+    assert not any("its clock is" in each for each in found.facts)
+
+
 def test_an_election_does_not_explain_the_fence_of_a_broker_that_came_after_it() -> None:
     log = make_log(1, 2)
     log.fence(2)

@@ -117,6 +117,7 @@ class ControllerFactsServicer(explain_pb2_grpc.ControllerFactsServicer):
                     silent_ms=now_ms - session.contact_ms,
                     connections=session.connections,
                     disconnected_ms=-1 if session.lost_ms is None else now_ms - session.lost_ms,
+                    clock_skew_ms=session.clock_skew_ms,
                     metadata_offset=session.metadata_offset,
                 )
                 for broker_id, session in sorted(source.sessions().items())
@@ -169,6 +170,7 @@ async def ask_sessions(
                 silent_ms=session.silent_ms,
                 connections=session.connections,
                 disconnected_ms=session.disconnected_ms,
+                clock_skew_ms=session.clock_skew_ms,
                 metadata_offset=Offset(session.metadata_offset),
             )
             for session in answer.sessions

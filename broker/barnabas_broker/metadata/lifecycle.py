@@ -147,10 +147,12 @@ class BrokerLifecycle:
         clock_ms: Callable[[], int],
         directories: DirectoryEpochs | None = None,
         on_voters_clock: Callable[[int], None] = lambda voters_clock_ms: None,
+        clock_skew_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """`data_lane_last_tick_ms` is when the data lane last moved, by `clock_ms`'s clock (monotonic). `on_voters_clock`:
-        VotersClock.hear."""
+        VotersClock.hear; `clock_skew_ms`: VotersClock.told_skew_ms."""
         self._on_voters_clock = on_voters_clock
+        self._clock_skew_ms = clock_skew_ms
         self.broker_epoch = NO_BROKER_EPOCH
         self.state = BrokerState.NOT_RUNNING
         self.is_fenced = True
@@ -463,6 +465,7 @@ class BrokerLifecycle:
             want_fence=not (self._is_ready and is_applied),
             want_shutdown=self._wants_shutdown,
             offline_directories=tuple(sorted(self._offline_directories)),
+            clock_skew_ms=self._clock_skew_ms(),
         )
 
     def _take_reply(self, reply: BrokerHeartbeatReply) -> None:

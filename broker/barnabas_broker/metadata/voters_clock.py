@@ -70,6 +70,11 @@ class VotersClock:
         skew_ms = self.skew_ms
         return skew_ms is not None and abs(skew_ms) > self._skew_ms_max
 
+    @property
+    def told_skew_ms(self) -> int:
+        """What the controller is told: how far it is off, where that is too far; else 0."""
+        return (self.skew_ms or 0) if self.is_off else 0
+
     def may_judge_age(self) -> bool:
         """Whether something may be destroyed because it is old by this node's clock."""
         if self._heard is None or self._heard[0] == UNKNOWN_MS:

@@ -313,4 +313,5 @@ def _lifecycle(
         data_lane_last_tick_ms=lambda: context.data_probe.last_tick_ms,
         clock_ms=monotonic_ms,
         on_voters_clock=clock.hear,
+        clock_skew_ms=lambda: clock.told_skew_ms,
     )

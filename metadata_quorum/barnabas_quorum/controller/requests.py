@@ -76,6 +76,8 @@ class BrokerHeartbeat(Request["BrokerHeartbeatReply"]):
     want_shutdown: bool
     offline_directories: tuple[Uuid, ...] = ()
     """Log directories that failed since this process started (KIP-858)."""
+    clock_skew_ms: int = 0
+    """How far its clock is ahead of the voters', where that is more than log.retention.clock.skew.max.ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

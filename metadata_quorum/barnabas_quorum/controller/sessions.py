@@ -52,6 +52,8 @@ class BrokerSession:
     """When the last stream broke; None while connected, or if there never was one."""
     unfenced_ms: int | None = None
     """Since when the broker is in service, or this controller leads; None while it is fenced."""
+    clock_skew_ms: int = 0
+    """How far its clock is off, where that is too far."""
     shutdown_offset: Offset | None = None
     """Last record of its controlled shutdown; every broker must have read it before this one may stop."""
 

@@ -285,6 +285,8 @@ class ControllerDriver:
         shutdown_before = None if session is None else session.shutdown_offset
         reply = self._submit(lambda: self._beat(heartbeat), is_heartbeat=True)
         session = self.controller.sessions.get(heartbeat.broker_id)
+        if session is not None:
+            session.clock_skew_ms = heartbeat.clock_skew_ms
         if session is not None and session.shutdown_offset not in (None, shutdown_before):
             # its shutdown waits until everybody has read this far; at the heartbeat interval that would take seconds
             self._ask_for_reports(session.shutdown_offset, besides=heartbeat.broker_id)

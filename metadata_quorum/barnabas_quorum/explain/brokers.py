@@ -37,6 +37,8 @@ class SessionFact:
     """Since its last stream broke; -1 = it is connected, or never was to this controller."""
     metadata_offset: Offset = NO_OFFSET
     """Up to which it has read the metadata; -1 = it never said."""
+    clock_skew_ms: int = 0
+    """How far its clock is ahead of the voters', where that is too far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,15 @@ def _facts(broker: BrokerRegistration, live: LiveFacts) -> tuple[str, ...]:
     else:
         connected = "connected" if session.connections else "never connected"
     read = "" if session.metadata_offset < 0 else f", has read the metadata up to offset {session.metadata_offset}"
-    return (f"controller {live.leader_id} heard of it {seconds(session.silent_ms)} ago; {connected}{read}",)
+    heard = f"controller {live.leader_id} heard of it {seconds(session.silent_ms)} ago; {connected}{read}"
+    if not session.clock_skew_ms:
+        return (heard,)
+    place = "ahead of" if session.clock_skew_ms > 0 else "behind"
+    off = (
+        f"its clock is {seconds(abs(session.clock_skew_ms))} {place} the median of the voters' clocks, more than "
+        "log.retention.clock.skew.max.ms: it deletes, expires and compacts nothing by age until its clock is set right"
+    )
+    return (heard, off)
 
 
 def _steps_in_service(broker: BrokerRegistration, live: LiveFacts) -> tuple[NextStep, ...]:

@@ -83,20 +83,22 @@ class RegisterBrokerAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatMessage(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_offset", "want_fence", "want_shutdown", "offline_directories")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_offset", "want_fence", "want_shutdown", "offline_directories", "clock_skew_ms")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WANT_FENCE_FIELD_NUMBER: _ClassVar[int]
     WANT_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_SKEW_MS_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_offset: int
     want_fence: bool
     want_shutdown: bool
     offline_directories: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shutdown: bool = ..., offline_directories: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    clock_skew_ms: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shutdown: bool = ..., offline_directories: _Optional[_Iterable[bytes]] = ..., clock_skew_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ("fault", "is_caught_up", "is_fenced", "should_shutdown", "report_offset", "voters_clock_ms")

@@ -122,20 +122,22 @@ class DescribeSessionsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerSession(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "silent_ms", "connections", "disconnected_ms", "metadata_offset")
+    __slots__ = ("broker_id", "broker_epoch", "silent_ms", "connections", "disconnected_ms", "metadata_offset", "clock_skew_ms")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     DISCONNECTED_MS_FIELD_NUMBER: _ClassVar[int]
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_SKEW_MS_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     silent_ms: int
     connections: int
     disconnected_ms: int
     metadata_offset: int
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., silent_ms: _Optional[int] = ..., connections: _Optional[int] = ..., disconnected_ms: _Optional[int] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+    clock_skew_ms: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., silent_ms: _Optional[int] = ..., connections: _Optional[int] = ..., disconnected_ms: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., clock_skew_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeSessionsResponse(_message.Message):
     __slots__ = ("is_active", "active_ms", "session_timeout_ms", "disconnect_grace_ms", "sessions", "described_at_ms")
