@@ -755,7 +755,7 @@ MUTANTS = (
     NodeMutant("an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, 7001),
     NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 729190448),
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7007),
-    NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, 14),
+    NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, 58),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, slant=Slant.HAUNTED),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
