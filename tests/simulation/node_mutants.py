@@ -722,10 +722,6 @@ def _checkpoint_counts_whatever_its_twin_says(patch: pytest.MonkeyPatch) -> None
     patch.setattr(saved_offsets, "settle", settle)
 
 
-def _leader_epoch_file_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_contradiction", lambda epochs, segments, **rest: "")
-
-
 def _older_copy_of_a_directory_is_taken_for_the_newest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(controller_brokers, "older_copies", lambda present, request: frozenset())
 
@@ -865,7 +861,6 @@ MUTANTS = (
     NodeMutant(
         "a checkpoint counts whatever its twin says", _checkpoint_counts_whatever_its_twin_says, slant=Slant.SMALL_FILES
     ),
-    NodeMutant("the leader epoch file is believed", _leader_epoch_file_is_believed, slant=Slant.SMALL_FILES),
     NodeMutant(
         "an older copy of a directory is taken for the newest",
         _older_copy_of_a_directory_is_taken_for_the_newest,

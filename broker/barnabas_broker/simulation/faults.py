@@ -180,6 +180,7 @@ class Faults:
         figures.wipes += bool(replaced)
         self._cluster.note("wipe" if replaced else "crash", node.id, node.life)
         node.crash(replaced=replaced)
+        self._small_files.keep(node.disk, node.directory_ids)
         if replaced:
             self.wiped = node
         self._start_later(node, SHORT_S if is_short else self._swarm.restart_s)

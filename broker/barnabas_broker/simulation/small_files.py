@@ -57,7 +57,15 @@ class SmallFiles:
         self._random = random
         self._kinds = KINDS_OF.get(slant, ())
         self._copies: dict[str, dict[str, bytes]] = {}
-        """Of log directories as they were at an earlier crash, the first that might have damaged them: content by path."""
+        """Of log directories as they were at their node's first crash: content by path."""
+
+    def keep(self, disk: SimulatedDisk, directories: Iterable[str]) -> None:
+        """A node has crashed: its directories as they are may be put in their own place later, the first that held anything."""
+        for directory in directories if self._kinds else ():
+            if directory not in self._copies and any(map(_is_of_a_log, _below(disk, directory))):
+                self._copies[directory] = {
+                    path: bytes(inode.content) for path, inode in _below(disk, directory).items()
+                }
 
     def strike(self, disk: SimulatedDisk, directories: Iterable[str]) -> str:
         """Damage something of a node that is down; returns what, empty where there was nothing to damage."""
@@ -65,8 +73,6 @@ class SmallFiles:
         directory = random.choice(sorted(directories))
         kind = random.choice(self._kinds)
         before = self._copies.get(directory)
-        if before is None:
-            self._copies[directory] = {path: bytes(inode.content) for path, inode in _below(disk, directory).items()}
         if kind == "older copy":
             return kind if before and _put_back(disk, directory, before) else ""
         logs = sorted({path.rsplit("/", 1)[0] for path in _below(disk, directory) if _is_of_a_log(path)})
