@@ -7,6 +7,8 @@ Read next:  retention.py (which may go), manager.py (when).
 
 from __future__ import annotations
 
+import contextlib
+
 from barnabas_log.retention import UNLIMITED, SegmentFacts, deletable_count
 from barnabas_log.true_times import is_judged, judge
 from barnabas_log.unified_log import UnifiedLog
@@ -86,9 +88,8 @@ def _date_truly(log: UnifiedLog, facts: list[SegmentFacts], now_ms: int, retenti
             break
         if not is_judged(segment) and may_block:
             try:
-                judge(log.disk, segment, is_sealed=segment is not log.active)
-            except CorruptBatch:
-                pass  # what cannot be read proves nothing
+                with contextlib.suppress(CorruptBatch):  # what cannot be read proves nothing
+                    judge(log.disk, segment, is_sealed=segment is not log.active)
             except OSError as error:
                 raise log.failed_by(error) from error
         if is_judged(segment):

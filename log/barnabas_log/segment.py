@@ -16,11 +16,12 @@ Not obvious:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.config import INT32_MAX, LogConfig
@@ -29,6 +30,7 @@ from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from barnabas_log.scrub import DamagedRange
+from barnabas_log.segment_note import TrueTime
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import (
@@ -46,9 +48,6 @@ from barnabas_wire.records.batch import (
     read_header,
 )
 from barnabas_wire.tuples import new_tuple
-
-if TYPE_CHECKING:
-    from barnabas_log.true_times import TrueTime
 
 logger = logging.getLogger(__name__)
 
@@ -427,11 +426,9 @@ class LogSegment:
             relative_offset, position = entry
             if index.is_own or self._end_of_damage(position) > position:
                 return position
-            try:
+            with contextlib.suppress(CorruptBatch):  # another sign of the same
                 if self.header_at(position).last_offset == self.base_offset + relative_offset:
                     return position
-            except CorruptBatch:
-                pass
             self.doubt_index()
         return max((position for known, position in self.boundaries.items() if known <= offset), default=0)
 

@@ -13,12 +13,25 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.crc32c import crc32c
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")
+
+
+class TrueTime(NamedTuple):
+    """What is known of the times of the records in the first `judged_bytes` of a segment."""
+
+    judged_bytes: int = 0
+    greatest_ms: int = -1
+    """Of its records; -1 where none bears a time."""
+    offset: Offset = NO_OFFSET
+    """Of the first record that has it."""
+    doubtful: int = 0
+    """Batches whose header proves nothing."""
 
 
 def encode_note(numbers: Sequence[int]) -> bytes:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from barnabas_log.errors import NoRoom
 from barnabas_log.segment import LogSegment
-from barnabas_log.true_times import TrueTime, is_doubtful, is_judged, judge, judge_from
+from barnabas_log.segment_note import TrueTime
+from barnabas_log.true_times import is_doubtful, is_judged, judge, judge_from
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import CorruptBatch

@@ -17,33 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappush, heapreplace
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.room import is_no_room
 from barnabas_log.segment import TRUE_TIME_SUFFIX, LogSegment, segment_path
-from barnabas_log.segment_note import decode_note, encode_note
+from barnabas_log.segment_note import TrueTime, decode_note, encode_note
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import BatchHeader
 from barnabas_wire.records.crc32c import crc32c
 
 CLAIMS_MAX: Final = 8
 """Of the batches that say to be the youngest so many are opened until one is found that is: if each lies, the youngest of them counts."""
 _TAIL_BYTES: Final = 4096
-
-
-class TrueTime(NamedTuple):
-    """What is known of the first `judged_bytes` of a segment."""
-
-    judged_bytes: int = 0
-    greatest_ms: int = -1
-    """Of its records; -1 where none bears a time."""
-    offset: Offset = NO_OFFSET
-    """Of the first record that has it."""
-    doubtful: int = 0
-    """Batches whose header proves nothing."""
 
 
 def is_doubtful(header: BatchHeader) -> bool:

@@ -11,7 +11,8 @@ from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.manager import LogManager
-from barnabas_log.true_times import TrueTime, is_judged
+from barnabas_log.segment_note import TrueTime
+from barnabas_log.true_times import is_judged
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
