@@ -41,6 +41,7 @@ FILES: Mapping[str, str] = {
     "index": _PARTITION + r"\d{20}\.index",
     "time index": _PARTITION + r"\d{20}\.timeindex",
     "aborted index": _PARTITION + r"\d{20}\.txnindex",
+    "note of the aborted index": _PARTITION + r"\d{20}\.txncheck",
     "producer snapshot": _PARTITION + r"\d{20}\.snapshot",
     "quorum-state": r"__cluster_metadata-0/quorum-state",
     "bootstrap checkpoint": r"__cluster_metadata-0/0{20}-0{10}\.checkpoint",
