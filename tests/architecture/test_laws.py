@@ -246,3 +246,20 @@ def test_a_release_has_the_version_of_its_tag_and_no_password() -> None:
         }
         done = subprocess.run(["bash", "-ec", check], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
+
+
+def test_every_test_that_the_page_of_proofs_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        line
+        for line in (ROOT / "docs" / "destruction-needs-proof.md").read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    with capsys.disabled():
+        print(f"\n{len(rows) - 1} points: docs/destruction-needs-proof.md")
+    missing = [
+        name
+        for row in rows
+        for name in re.findall(r"`((?:tests/)?[a-z_/]+(?:\.py)?)`", row.split("|")[4])
+        if not (ROOT / "tests" / name.removeprefix("tests/")).exists()
+    ]
+    assert len(rows) > 20 and not missing
