@@ -37,8 +37,8 @@ def start_console(
     in the directory. Raises LocalClusterError when it does not start."""
     command = [sys.executable, "-m", "barnabas_admin.main", "console", "--port", "0", "-o", "json"]
     command += ["--history", str(directory / "console.sqlite"), "--admin", admin, "-b", brokers]
-    if client_config:
-        command += ["--client-config", client_config]
+    if client_config:  # a closed cluster: whoever of this host reaches the page signs in as a user of it
+        command += ["--client-config", client_config, "--sign-in"]
     log_file = directory / "console.log"
     with log_file.open("wb") as log:
         # In a session of its own: Ctrl-C is for who started it, and who ends it after the nodes were asked to stop.

@@ -1,12 +1,13 @@
 """How another terminal asks a running `barnabas dev` to kill, stop, start, restart, pause or resume one of its nodes.
 
-May touch:  a Unix socket of this user, the cluster it is given.    Must not touch: the terminal, files.
-Invariants: only processes of the same user are heard; one request per connection, answered once; `serve_waiting` never waits for a
+May touch:  a Unix socket in the cluster's directory, the cluster it is given.    Must not touch: the terminal, other files.
+Invariants: only who may enter the directory is heard; one request per connection, answered once; `serve_waiting` never waits for a
             client longer than REQUEST_TIMEOUT_S.
 Read next:  commands/dev.py, which serves it in its watch and sends the verbs.
 
-The socket's name is in Linux's abstract namespace and comes from the cluster's directory: it needs no file that could be left over,
-and no path that could be too long. Anybody on the host may connect to such a name, so the peer's user is checked.
+The socket is a file in the cluster's directory, which is its owner's alone: no other account can take its name or connect. It is
+reached through the directory's descriptor, for a socket's path has room for 107 bytes only. The directory's lock is taken before, so
+a file that is there was left over.
 
 Request and answer are one JSON line each: {"verb": "kill", "node": 2} -> {"done": "killed node 2"} or {"error": "..."}.
 """
@@ -14,11 +15,10 @@ Request and answer are one JSON line each: {"verb": "kill", "node": 2} -> {"done
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
-import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ REQUEST_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 """A node may take its time to stop in order."""
 LINE_BYTES_MAX = 4096
-_PEER = struct.Struct("3i")
-"""struct ucred: pid, uid, gid."""
+SOCKET = "dev.sock"
+"""In the cluster's directory."""
 
 
 class DevControl:
@@ -47,10 +47,13 @@ class DevControl:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
+        self._file = cluster.directory / SOCKET
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._socket.bind(_name(cluster.directory))
-        except OSError as error:  # the directory's lock was taken before: nobody of ours has it
+            self._file.unlink(missing_ok=True)
+            with _address(cluster.directory) as address:
+                self._socket.bind(address)
+        except OSError as error:
             self._socket.close()
             raise LocalClusterError(f"cannot listen for `barnabas dev kill` and its like: {error}") from error
         self._socket.listen()
@@ -74,12 +77,10 @@ class DevControl:
     def close(self) -> None:
         """Hear nobody any more."""
         self._socket.close()
+        self._file.unlink(missing_ok=True)
 
     def _serve(self, connection: socket.socket) -> dict[str, Any]:
         connection.settimeout(REQUEST_TIMEOUT_S)
-        _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if user != os.getuid():
-            return {"error": "this cluster belongs to another user"}
         try:
             request = json.loads(_read_line(connection))
             verb, node_id = request["verb"], int(request["node"])
@@ -106,7 +107,8 @@ def ask(directory: Path, verb: str, node_id: int) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(ANSWER_TIMEOUT_S)
         try:
-            connection.connect(_name(directory))
+            with _address(directory) as address:
+                connection.connect(address)
             connection.sendall(json.dumps({"verb": verb, "node": node_id}).encode() + b"\n")
             answer: dict[str, Any] = json.loads(_read_line(connection))
         except (OSError, ValueError) as error:
@@ -119,8 +121,14 @@ def ask(directory: Path, verb: str, node_id: int) -> dict[str, Any]:
     return answer
 
 
-def _name(directory: Path) -> str:
-    return "\0barnabas-dev-" + hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:32]
+@contextlib.contextmanager
+def _address(directory: Path) -> Iterator[str]:
+    """The socket's path while its directory is held open. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
 
 
 def _read_line(connection: socket.socket) -> bytes:

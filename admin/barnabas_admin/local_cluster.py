@@ -207,10 +207,12 @@ class LocalCluster:
         """Write the files, format what needs it, start every node in parallel and wait until the cluster is healthy."""
         self.launch()
         try:
-            self.wait_until_healthy(timeout_s=timeout_s)
-            if self.security is not None:
+            deadline = time.monotonic() + timeout_s
+            self._wait_until_ready(deadline)
+            if self.security is not None:  # by whom the admin listeners are asked for health
                 internal = ",".join(f"{HOST}:{node.internal_port}" for node in self.brokers)
                 self.security.make_first_user(internal, timeout_s=timeout_s)
+            self._wait_for_health(deadline)
         except BaseException:
             self.stop(is_clean=False)
             raise
@@ -219,6 +221,8 @@ class LocalCluster:
         """start() without the wait."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._take_lock()
+        # Other accounts of this host have no business in it: the metadata log holds SCRAM keys, the logs everybody's records.
+        self.directory.chmod(0o700)
         self._lifeline = os.pipe()
         try:
             self._check_ports()
@@ -258,8 +262,11 @@ class LocalCluster:
         Raises LocalClusterError with the last words of a node that died, or with what is still missing at the deadline.
         """
         deadline = time.monotonic() + timeout_s
+        self._wait_until_ready(deadline)
+        self._wait_for_health(deadline)
+
+    def _wait_until_ready(self, deadline: float) -> None:
         waiting = [node for node in self.nodes.values() if node.is_expected_to_run and not node.is_paused]
-        working = {node.id for node in waiting}
         while waiting:
             answers = {node.id: self.http_get(node.id, "/readyz")[0] for node in waiting}
             if any(answers.values()):
@@ -268,8 +275,11 @@ class LocalCluster:
             waiting = [node for node in waiting if answers[node.id] != 200]
             if waiting:
                 self._pause_before_next_probe(deadline, f"nodes {[node.id for node in waiting]} are not ready")
+
+    def _wait_for_health(self, deadline: float) -> None:
         from barnabas_admin.client import AdminClient
 
+        working = {node.id for node in self.nodes.values() if node.is_expected_to_run and not node.is_paused}
         security = None if self.security is None else self.security.admin_security()
         with AdminClient(self.admin_addresses, timeout_s=PROBE_TIMEOUT_S, security=security) as admin:
             while True:

@@ -5,7 +5,7 @@ Invariants: files with a secret have mode 0600; what a directory has once is kep
 Read next:  local_cluster.py; pki.py.
 
     pki/ca.pem, ca-key.pem, node-N.pem, admin.pem     the authority, a certificate for each node and one for the operator
-    client.properties      how the commands log in as `admin`: over SASL_SSL with SCRAM, at admin listeners by its certificate
+    client.properties      how the commands log in as `admin`: over SASL_SSL with SCRAM, at admin listeners too
     librdkafka.properties, java.properties      the same for other clients
     password               of that user, for clients that read no properties
     peer.properties        the same by certificate alone, over the brokers' own listener: how the first user is made
@@ -31,6 +31,7 @@ MECHANISM = "SCRAM-SHA-512"
 CLIENT_LISTENER = "SASL_SSL"
 BROKER_LISTENER = "INTERNAL"
 _PASSWORD = "sasl.password"
+_BY_CERTIFICATE = "admin.security.protocol=SSL\n"
 
 
 class LocalSecurity:
@@ -77,7 +78,6 @@ class LocalSecurity:
             "ssl.truststore.location": str(self.authority),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.certificate),
-            "admin.security.protocol": "SSL",
         }
         if not self.peer_file.exists():
             _write_secret(self.peer_file, {"security.protocol": "SSL", **by_certificate})
@@ -86,8 +86,9 @@ class LocalSecurity:
             jaas = "org.apache.kafka.common.security.scram.ScramLoginModule"
             trust = {key: by_certificate[key] for key in ("ssl.truststore.type", "ssl.truststore.location")}
             login = {"security.protocol": "SASL_SSL", "sasl.mechanism": MECHANISM}
+            at_admin = {"admin.security.protocol": "SASL_SSL"}
             by_name = {"sasl.username": USER, _PASSWORD: password}
-            _write_secret(self.client_file, login | by_name | by_certificate)
+            _write_secret(self.client_file, login | by_name | at_admin | trust)
             _write_secret(self.librdkafka_file, login | by_name | {"ssl.ca.location": str(self.authority)})
             _write_secret(
                 self.java_file,
@@ -95,16 +96,22 @@ class LocalSecurity:
             )
             with open(os.open(self.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                 out.write(password)
+        elif _BY_CERTIFICATE in (said := self.client_file.read_text(encoding="utf-8")):
+            # Of a version whose admin listeners took certificates.
+            self.client_file.write_text(
+                said.replace(_BY_CERTIFICATE, "admin.security.protocol=SASL_SSL\n"), encoding="utf-8"
+            )
 
     def properties(self, node: LocalNode) -> dict[str, str]:
         """Of a node."""
         found = {
-            "listener.security.protocol.map": f"{CLIENT_LISTENER}:SASL_SSL,{BROKER_LISTENER}:SSL,CONTROLLER:SSL,ADMIN:SSL",
+            "listener.security.protocol.map": f"{CLIENT_LISTENER}:SASL_SSL,{BROKER_LISTENER}:SSL,CONTROLLER:SSL,ADMIN:SASL_SSL",
             "ssl.keystore.location": str(self._certificate_of(node)),
             "ssl.truststore.location": str(self.authority),
             "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+)$/$1/,DEFAULT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": ";".join(f"User:{name}" for name in (USER, *self._node_names)),
+            "listener.name.admin.sasl.enabled.mechanisms": MECHANISM,
         }
         if node.is_broker:
             found |= {
@@ -123,7 +130,7 @@ class LocalSecurity:
 
     def admin_security(self) -> AdminSecurity | None:
         """How the admin listeners let the operator in."""
-        return admin_security(read_client_properties(self.peer_file))
+        return admin_security(read_client_properties(self.client_file))
 
     def client_settings(self) -> dict[str, list[str]]:
         """How clients come in, in the words of each kind; the password stays in files."""

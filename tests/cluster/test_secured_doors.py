@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from barnabas_admin import pki
@@ -50,13 +51,12 @@ def test_the_commands_reach_it_with_a_login_and_not_without(cluster: LocalCluste
 
 
 def test_who_is_logged_in_may_do_what_acls_say(cluster: LocalCluster) -> None:
-    """By the Kafka listener with SCRAM, by the admin listener with a certificate: one name, one right."""
+    """By the Kafka listener and by the admin listener: one name, one right."""
     security = cluster.security
     assert security is not None
     made = barnabas(cluster, "user", "create", "ann", stdin="hers alone\n")
     assert made.returncode == 0, made.stderr
-    pki.issue(security.authority.parent, "ann")
-    config = security.client_file.read_text().replace("=admin\n", "=ann\n").replace("admin.pem", "ann.pem")
+    config = security.client_file.read_text().replace("=admin\n", "=ann\n")
     hers = security.client_file.with_name("ann.properties")
     hers.write_text(re.sub(r"sasl.password=.*", "sasl.password=hers alone", config))
     hers.chmod(0o600)
@@ -132,3 +132,37 @@ def test_certificates_are_renewed_one_after_another_under_way(cluster: LocalClus
     with AdminClient(cluster.admin_addresses, timeout_s=10, security=security.admin_security()) as admin:
         (outcome,) = admin.create_topics(["after-renewal"], partitions=1, replication_factor=3)
     assert not outcome.error.code
+
+
+def test_the_console_of_a_closed_cluster_asks_who_comes(tmp_path: Path) -> None:
+    """Every account of the host reaches the page: it shows nothing before a user signed in, and the operator can."""
+    words = [
+        "dev",
+        "-n",
+        "1",
+        "--secure",
+        "--console",
+        "--data",
+        str(tmp_path / "dev"),
+        "--port",
+        str(find_base_port()),
+    ]
+    environment = os.environ | {"BARNABAS_CONTEXT": str(tmp_path / "context.json")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "barnabas_admin.main", *words, "-o", "json"], stdout=subprocess.PIPE, env=environment
+    ) as dev:
+        try:
+            assert dev.stdout is not None
+            ready = json.loads(dev.stdout.readline())
+            directory = Path(ready["directory"])
+            assert directory.stat().st_mode & 0o077 == 0, "the metadata log in it holds the users' keys"
+            with httpx.Client(base_url=ready["console"], timeout=30) as stranger:
+                assert stranger.get("/access.json?tab=users").status_code == 401
+                page = stranger.get("/sign-in")
+                form = {"token": page.cookies["barnabas_token"], "user": "admin", "back": "/"}
+                assert stranger.post("/sign-in", data=form | {"password": "not-the-admins"}).status_code == 403
+                password = (directory / "password").read_text()
+                assert stranger.post("/sign-in", data=form | {"password": password}).status_code == 303
+                assert "admin" in stranger.get("/access.json?tab=users").text
+        finally:
+            dev.terminate()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -16,8 +14,7 @@ import pytest
 from barnabas_admin.console import sign_in as sign_in_module
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.sign_in import REST_S_MAX, SignIn
-from barnabas_admin.local_cluster import READY_TIMEOUT_S, LocalCluster, find_base_port
-from barnabas_wire.client.properties import admin_security, read_client_properties
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.console.conftest import Console
 from tests.support.clusters import ForkedCluster
@@ -25,65 +22,18 @@ from tests.support.clusters import ForkedCluster
 PASSWORD = "a-password-of-ada"
 
 
-PROTOCOLS = "SASL_SSL:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL,ADMIN:SASL_SSL"
-
-
-class LoginCluster(ForkedCluster):
-    """A secured cluster whose operators log in by password, its own health check too."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(
-            directory,
-            nodes=1,
-            base_port=find_base_port(),
-            is_secured=True,
-            overrides={
-                "listener.security.protocol.map": PROTOCOLS,
-                "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            },
-        )
-        security = self.security
-        assert security is not None
-        self._directory = directory
-        security.admin_security = lambda: admin_security(read_client_properties(self.login_file))  # type: ignore[method-assign]
-
-    def wait_until_healthy(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """The operator gets a password first: health is asked by login."""
-        assert self.security is not None
-        internal = ",".join(f"127.0.0.1:{node.internal_port}" for node in self.nodes.values())
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            try:
-                self.security.make_first_user(internal, timeout_s=5)
-                break
-            except (KafkaError, OSError, TimeoutError):
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.2)
-        super().wait_until_healthy(timeout_s=timeout_s)
-
-    @property
-    def login_file(self) -> Path:
-        """Client properties by which the operator logs in; made of those that show a certificate."""
-        file = self._directory / "login.properties"
-        if not file.exists():
-            assert self.security is not None
-            by_certificate = self.security.client_file.read_text()
-            file.touch(0o600)
-            file.write_text(by_certificate.replace("admin.security.protocol=SSL", "admin.security.protocol=SASL_SSL"))
-        return file
-
-
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginCluster]:
-    running = LoginCluster(tmp_path_factory.mktemp("signed-in"))
-    with running:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("signed-in")
+    with ForkedCluster(directory, nodes=1, base_port=find_base_port(), is_secured=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def console(secured: LoginCluster) -> Iterator[Console]:
-    found = Console(secured, "--sign-in", "-b", secured.bootstrap_servers, "--client-config", str(secured.login_file))
+def console(secured: LocalCluster) -> Iterator[Console]:
+    assert secured.security is not None
+    login = ["--client-config", str(secured.security.client_file)]
+    found = Console(secured, "--sign-in", "-b", secured.bootstrap_servers, *login)
     yield found
     found.close()
 
