@@ -7,6 +7,7 @@ Read next:  cleaner/worker.py and inspection_worker.py, the two there are.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -25,7 +26,8 @@ def become_worker() -> None:
     if os.getppid() != parent or parent == 1:  # it died before that counted
         sys.exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the broker decides
-    os.nice(NICE)
+    with contextlib.suppress(OSError):  # a filter of system calls may refuse it: a wish, not a need
+        os.nice(NICE)
 
 
 def limit_memory(bytes_max: int) -> None:

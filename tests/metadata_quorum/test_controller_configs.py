@@ -59,6 +59,17 @@ def test_set_delete_append_and_subtract() -> None:
     assert cluster.image.configs.topic("t") == {"new": "x", "list": "b", "none": ""}
 
 
+def test_append_and_subtract_without_an_override_begin_with_what_is_inherited() -> None:
+    cluster = one()
+    assert alter(cluster, alteration(BROKER, "", ("list", SET, "p,q"))) == [None]
+    assert alter(cluster, alteration(TOPIC, "t2", ("list", APPEND, "r"))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    cluster.create("t2", [1])
+    assert alter(cluster, alteration(TOPIC, "t2", ("list", APPEND, "r"))) == [None]
+    assert cluster.image.configs.topic("t2") == {"list": "p,q,r"}
+    assert alter(cluster, alteration(BROKER, "1", ("list", SUBTRACT, "p"))) == [None]
+    assert cluster.image.configs.broker(BrokerId(1)) == {"list": "q"}
+
+
 def test_what_is_already_so_writes_nothing() -> None:
     cluster = one()
     start = len(cluster.log)

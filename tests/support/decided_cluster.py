@@ -58,6 +58,7 @@ def make_controller(*, seed: int = 1, first_records: Sequence[Record] = (), **co
             group=refuse_bad_values,
             topic_as_whole=refuse_odd_company,
             keys_since_proof=frozenset({"new.key"}),
+            inherited=lambda resource_type, key, cluster_default: cluster_default.get(key, ""),
         ),
     )
 

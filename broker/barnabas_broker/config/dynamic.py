@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
 
 from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.server import refuse_unknown
@@ -128,6 +129,19 @@ class TopicSettings:
         of_logs = {key: value for key, value in overrides.items() if key not in NOT_OF_LOGS}
         config = LogConfig.from_overrides(self._static | broker_defaults(cluster), of_logs)
         check_together(overrides, is_page_cache=config.flush_on_acks is FlushOnAcks.PAGE_CACHE)
+
+    def inherited(self, resource_type: ConfigResourceType, key: str, cluster: Mapping[str, str]) -> str:
+        """The value of a key that the resource does not set: from all brokers (`cluster`), the properties or the default; "" for
+        keys that have none."""
+        if resource_type is ConfigResourceType.TOPIC:
+            topic_key = key
+        else:
+            topic_key = next((name for name, field in TOPIC_KEYS.items() if field.metadata["broker_key"] == key), "")
+        if topic_key not in TOPIC_KEYS:
+            return ""
+        default = TOPIC_KEYS[topic_key].default
+        fallback = str(default.value if isinstance(default, Enum) else default)
+        return (self._static | broker_defaults(cluster)).get(topic_key, fallback)
 
     def validate_group(self, group: str, key: str, value: str) -> None:
         """The same as validate_topic for a consumer group's key."""

@@ -147,6 +147,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             group=settings.validate_group,
             topic_as_whole=settings.validate_topic_as_whole,
             keys_since_proof=KEYS_SINCE_PROOF,
+            inherited=settings.inherited,
         )
         driver = ControllerDriver(
             Controller(

@@ -303,6 +303,7 @@ class SimulatedNode:
                     broker=lambda broker, key, value: settings.validate_broker(key, value),
                     group=settings.validate_group,
                     topic_as_whole=settings.validate_topic_as_whole,
+                    inherited=settings.inherited,
                 ),
             ),
             node_id=self.id,

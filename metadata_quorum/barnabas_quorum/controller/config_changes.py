@@ -8,6 +8,8 @@ Read next:  configs.py for effective values; elections.py, elr.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION, ConfigValidators, refuse_unknown_to_some
 from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
@@ -114,6 +116,7 @@ def _alter_one(
         ConfigResourceType.GROUP: validators.group,
     }[resource.type]
     present = image.configs.get(resource)
+    inherited_from = {} if resource == CLUSTER_DEFAULT else image.configs.cluster_default
     after = dict(present)
     times = Counter(change.key for change in alteration.changes)
     records: list[Record] = []
@@ -122,7 +125,11 @@ def _alter_one(
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST, f"{change.key} is changed twice in one request; change it once"
             )
-        value = _changed_value(present.get(change.key), change)
+        value = _changed_value(
+            present.get(change.key),
+            change,
+            inherited=partial(validators.inherited, resource.type, change.key, inherited_from),
+        )
         if value is not None:
             refuse_unknown_to_some(image, change.key, validators)
             validate(alteration.resource_name, change.key, value)
@@ -155,9 +162,9 @@ def _check_removal(image: MetadataImage, resource: ConfigResource, key: str) -> 
         )
 
 
-def _changed_value(present: str | None, change: ConfigChange) -> str | None:
-    """The key's override after the change; None = no override. APPEND and SUBTRACT work on the override, as lists of
-    comma-separated parts; an empty list is an override too."""
+def _changed_value(present: str | None, change: ConfigChange, *, inherited: Callable[[], str]) -> str | None:
+    """The key's override after the change; None = no override. APPEND and SUBTRACT work on the value in effect, the override or
+    else what is `inherited`, as lists of comma-separated parts; an empty list is an override too."""
     if change.operation is ConfigOperation.DELETE:
         return None
     if change.value is None:
@@ -166,7 +173,7 @@ def _changed_value(present: str | None, change: ConfigChange) -> str | None:
         )
     if change.operation is ConfigOperation.SET:
         return change.value.strip()
-    parts = [part.strip() for part in (present or "").split(",") if part.strip()]
+    parts = [part.strip() for part in (inherited() if present is None else present).split(",") if part.strip()]
     operands = [part.strip() for part in change.value.split(",") if part.strip()]
     if change.operation is ConfigOperation.APPEND:
         parts += [part for part in operands if part not in parts]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from barnabas_quorum.image.features import METADATA_VERSION_PROOF
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
@@ -26,14 +27,24 @@ WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
 on their own contradict each other."""
 
 
+InheritedValue = Callable[[ConfigResourceType, str, Mapping[str, str]], str]
+"""(kind of resource, key, overrides of all brokers): the value that holds where the resource does not set the key."""
+
+
+def inherit_nothing(resource_type: ConfigResourceType, key: str, cluster_default: Mapping[str, str]) -> str:
+    """The empty list, for keys without defaults."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValidators:
-    """The validators of each kind of resource."""
+    """What the rooms that own the keys know of them: the validators of each kind of resource, and what it inherits."""
 
     topic: ConfigValidator
     broker: ConfigValidator
     group: ConfigValidator
     topic_as_whole: WholeValidator
+    inherited: InheritedValue = inherit_nothing
     keys_since_proof: frozenset[str] = frozenset()
     """Topic and broker keys that nodes below METADATA_VERSION_PROOF do not know: to them a topic with such a key is invalid."""
 

@@ -112,3 +112,13 @@ def test_what_groups_have_committed_is_never_shortened() -> None:
             own.validate_topic(name, "cleanup.policy", value)
         assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert own.log_config("__of_a_user", image_of()).is_retention_on
+
+
+def test_what_a_list_inherits_comes_from_all_brokers_the_properties_or_the_default() -> None:
+    plain, in_file = settings(), settings(**{"log.cleanup.policy": "compact"})
+    everywhere = {"log.cleanup.policy": "compact,delete"}
+    assert plain.inherited(TOPIC, "cleanup.policy", {}) == "delete"
+    assert in_file.inherited(TOPIC, "cleanup.policy", {}) == "compact"
+    assert in_file.inherited(TOPIC, "cleanup.policy", everywhere) == "compact,delete"
+    assert plain.inherited(BROKER, "log.cleanup.policy", everywhere) == "compact,delete"
+    assert plain.inherited(TOPIC, "leader.replication.throttled.replicas", everywhere) == ""

@@ -143,6 +143,7 @@ def incremental_changes(side: Side) -> Iterator[tuple[str, Any]]:
         "delete": (("retention.bytes", DELETE, None),),
         "delete what is not set": (("segment.ms", DELETE, None),),
         "delete with a value": (("retention.bytes", DELETE, "5"),),
+        "append to what is inherited": (("cleanup.policy", APPEND, "compact"),),
         "append": (("cleanup.policy", APPEND, "delete"),),
         "subtract": (("cleanup.policy", SUBTRACT, "compact"),),
         "append to a number": (("retention.ms", APPEND, "1"),),
