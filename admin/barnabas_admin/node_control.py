@@ -4,7 +4,7 @@ May touch:  subprocesses, dev's control socket.     Must not touch: the admin se
 Invariants: a node is only ever stopped in order (SIGTERM, controlled shutdown); a command that fails stops the work.
 Read next:  commands/roll.py, commands/decommission.py.
 
-A command is run by the shell with {id} and {host} replaced: `ssh {host} systemctl restart barnabas`.
+A command is run by the shell with {id} and {host} replaced: `ssh -- {host} systemctl restart barnabas`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import is_host
 
 Control = Callable[[int], None]
 """Stops or restarts the node with this id; raises AdminError."""
@@ -51,7 +52,14 @@ def _ask(ask: Callable[[Path, str, int], object], directory: Path, verb: str, no
 
 
 def run_command(command: str, *, node_id: int, host: str) -> None:
-    """Run the operator's command for one node. Raises AdminError with the end of what it printed when it fails."""
+    """Run the operator's command for one node. Raises AdminError for a host that is none, and with the end of what the command
+    printed when it fails."""
+    if host and not is_host(host):  # a node of an older version registered with it
+        raise AdminError(
+            f"node {node_id} says that its host is {host!r}, which is none: no command is run with it",
+            code=ErrorCode.INVALID_REGISTRATION,
+            hint="look at that node before you trust it; name hosts by {id} in the command",
+        )
     words = command.replace("{id}", str(node_id)).replace("{host}", shlex.quote(host))
     done = subprocess.run(words, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -75,19 +75,40 @@ def exit_code_of_error(error: KafkaError) -> ExitCode:
     return ExitCode.USAGE if isinstance(error, WrongUsage) else exit_code_of(error.code)
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor, names its window or turns the order of letters around; line ends and tabs are left."""
+_BEYOND_ASCII = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""A text of others as a terminal may show it: control characters become \x1b or \u2028. Names, client ids, records and the
+    words of brokers are written by whoever may write them, and a terminal would obey."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def json_text(value: Any) -> str:
+    """One line of JSON in which no control character stands as itself."""
+    return _BEYOND_ASCII.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
 def print_json(fields: Mapping[str, Any]) -> None:
     """One JSON object on stdout, `api_version` first."""
-    print(json.dumps({"api_version": API_VERSION, **fields}, ensure_ascii=False))
+    print(json_text({"api_version": API_VERSION, **fields}))
 
 
 def print_line(text: str = "") -> None:
     """A line of data on stdout."""
-    print(text)
+    print(printable(text))
 
 
 def talk(text: str) -> None:
     """A line for people on stderr: progress, what was changed."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -160,17 +181,21 @@ def print_error(error: KafkaError, *, is_json: bool) -> None:
             "hint": hint,
             "retriable": error.is_retriable,
         }
-        print(json.dumps({"api_version": API_VERSION, "error": fields}, ensure_ascii=False), file=sys.stderr)
+        print(json_text({"api_version": API_VERSION, "error": fields}), file=sys.stderr)
         return
     is_own = error.code is ErrorCode.UNKNOWN_SERVER_ERROR or isinstance(error, WrongUsage)
     name = "" if is_own else f"{error.code.name}: "
-    print(f"error: {name}{message}", file=sys.stderr)
+    talk(f"error: {name}{message}")
     commands = re.findall(r"`[^`]+`", hint)
     if hint and not (commands and all(command in message for command in commands)):
-        print(f"hint: {hint}", file=sys.stderr)
+        talk(f"hint: {hint}")
 
 
 def _cell(value: Any) -> str:
+    return printable(_cell_text(value)).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _cell_text(value: Any) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

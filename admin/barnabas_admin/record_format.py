@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 import datetime
 import fnmatch
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barnabas_admin.errors import WrongUsage
-from barnabas_admin.output import API_VERSION
+from barnabas_admin.output import API_VERSION, json_text
 
 if TYPE_CHECKING:
     from barnabas_wire.records.batch import Record
@@ -116,7 +115,7 @@ def json_line(topic: str, partition: int, record: Record) -> bytes:
         **_to_json("value", record.value),
         "headers": [{"name": name, **_to_json("value", value)} for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    return json_text(fields).encode() + b"\n"
 
 
 def _to_json(name: str, data: bytes | None) -> dict[str, str | None]:

@@ -113,6 +113,8 @@ def test_a_new_incarnation_leaves_every_isr(previous: int | str) -> None:
         ({"endpoints": (Endpoint("A", "h", 1), Endpoint("A", "h", 2))}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": (Endpoint("A", "kafka..example", 1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": (Endpoint("A", "a\0b", 1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (Endpoint("A", "-oProxyCommand=touch", 1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (Endpoint("A", "h$(touch)", 1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": (Endpoint("A", "h", 1 << 16),)}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": (Endpoint("A", "h", -1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"directories": ()}, ErrorCode.INVALID_REGISTRATION),

@@ -20,7 +20,7 @@ import click
 
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import talk
+from barnabas_admin.output import printable, talk
 from barnabas_admin.record_format import Columns, Filter, compile_format, json_line, text_formatter
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import TopicPartition
@@ -64,6 +64,7 @@ COMMIT_PAUSE_S = 1.0
 @click.option(
     "--to-file", "target", metavar="FILE", type=click.Path(dir_okay=False), help="Write there, not to standard output."
 )
+@click.option("--raw", "is_raw", is_flag=True, help="Give a terminal control characters as they are in the records.")
 @common_options
 def consume(
     invocation: Invocation,
@@ -85,6 +86,7 @@ def consume(
     values: tuple[str, ...],
     headers: tuple[str, ...],
     target: str | None,
+    is_raw: bool,
 ) -> None:
     """Print the records of a topic.
 
@@ -127,7 +129,7 @@ def consume(
         names = await _matching(client, topics) if is_regex else list(dict.fromkeys(topics))
         consumer = Consumer(client)
         left = count
-        async with open_output(target) as write:
+        async with open_output(target, is_raw=is_raw) as write:
 
             async def print_some(found: list[tuple[TopicPartition, Record]]) -> int:
                 """How many of what was found were taken, those that no filter let through included."""
@@ -234,8 +236,9 @@ async def _consume_as_member(
 
 
 @contextlib.asynccontextmanager
-async def open_output(path: str | None) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """Where records go: the function that writes bytes to a new file, or to standard output. Raises OSError."""
+async def open_output(path: str | None, *, is_raw: bool = False) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """Where records go: the function that writes bytes to a new file, or to standard output. A terminal is shown control characters
+    as text unless `is_raw`. Raises OSError."""
     if path is not None:
         import aiofiles
 
@@ -248,7 +251,11 @@ async def open_output(path: str | None) -> AsyncIterator[Callable[[bytes], Await
             yield write_to_file
         return
 
+    is_shown = sys.stdout.isatty() and not is_raw
+
     async def write_to_stdout(data: bytes) -> None:
+        if is_shown:
+            data = printable(data.decode(errors="backslashreplace")).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
 

@@ -13,7 +13,16 @@ from typing import Any
 import click
 
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import API_VERSION, local_time, print_json, print_line, print_table, talk
+from barnabas_admin.output import (
+    API_VERSION,
+    json_text,
+    local_time,
+    print_json,
+    print_line,
+    print_table,
+    printable,
+    talk,
+)
 
 
 @click.command()
@@ -67,10 +76,12 @@ def _print_entry(entry: Any, *, is_json: bool) -> None:
             "kind": entry.kind,
             "fields": fields,
         }
-        print(json.dumps(shown, ensure_ascii=False), flush=True)
+        print(json_text(shown), flush=True)
         return
     at = local_time(entry.timestamp_ms, is_dated=True)
-    print(f"{entry.offset:>8}  {entry.epoch:>3}  {at}  {entry.kind:<30} {text_of(fields)}".rstrip(), flush=True)
+    print(
+        printable(f"{entry.offset:>8}  {entry.epoch:>3}  {at}  {entry.kind:<30} {text_of(fields)}".rstrip()), flush=True
+    )
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # or -1 were taken for an option

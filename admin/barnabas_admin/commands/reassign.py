@@ -23,7 +23,7 @@ from barnabas_admin.commands.topic import end_with_errors, parse_broker_ids
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.moving import Moves, remove_throttle, set_throttle, sizes_of_ongoing, wait_for_moves
-from barnabas_admin.output import print_json, print_line, print_table, talk
+from barnabas_admin.output import json_text, print_json, print_line, print_table, talk
 
 ALREADY_SO = "ELECTION_NOT_NEEDED"
 """No failure: the partition is led as it was asked for."""
@@ -69,7 +69,7 @@ def plan(
     if invocation.is_json:
         print_json(planned)
     else:
-        print_line(json.dumps(planned))
+        print_line(json_text(planned))
 
 
 @reassign.command()

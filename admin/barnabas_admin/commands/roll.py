@@ -50,7 +50,9 @@ def next_node(waiting: Collection[Node], *, active: int) -> Node:
     "--to", "version", metavar="VERSION", help="Nodes must run this version afterwards; those that do are left alone."
 )
 @click.option(
-    "--restart-command", metavar="COMMAND", help="Restarts a node's process: 'ssh {host} systemctl restart barnabas'."
+    "--restart-command",
+    metavar="COMMAND",
+    help="Restarts a node's process: 'ssh -- {host} systemctl restart barnabas'.",
 )
 @click.option(
     "--skip", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Leave this node alone; repeatable."
@@ -100,7 +102,7 @@ def roll(
     restart = find_control(invocation, "restart", restart_command)
     if restart is None and not dry:
         raise click.UsageError(
-            "name what restarts a node with --restart-command 'ssh {host} systemctl restart barnabas'"
+            "name what restarts a node with --restart-command 'ssh -- {host} systemctl restart barnabas'"
         )
     if dry or not wanted:
         _print_order(invocation, wanted, versions)

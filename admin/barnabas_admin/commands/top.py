@@ -55,7 +55,8 @@ def top(invocation: Invocation, interval_s: float, count: int | None) -> None:
             if invocation.is_json:
                 print_json(found)
             else:
-                print_line((CLEAR if sys.stdout.isatty() else "") + screen(found))
+                sys.stdout.write(CLEAR if sys.stdout.isatty() else "")
+                print_line(screen(found))
             sys.stdout.flush()
         looks += 1
         if looks == count:

@@ -44,7 +44,7 @@ from barnabas_quorum.records import (
     UnregisterBrokerRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Endpoint, Offset, Uuid
+from barnabas_wire.kafka.ids import Endpoint, Offset, Uuid, is_host
 
 NO_RECORDS_LIMIT = 2**31
 
@@ -316,7 +316,7 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
     if not request.endpoints:
         raise refuse("it has no listener; set listeners or advertised.listeners")
     for endpoint in request.endpoints:
-        if not _is_address(endpoint):
+        if not is_address(endpoint):
             raise refuse(f"{endpoint.host!r}, port {endpoint.port}, is not an address; set advertised.listeners")
     names = [endpoint.listener for endpoint in request.endpoints]
     if len(set(names)) != len(names):
@@ -335,10 +335,10 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
             raise refuse(f"directory {named} belongs to broker {other.id}; format a copied disk again")
 
 
-def _is_address(endpoint: Endpoint) -> bool:
+def is_address(endpoint: Endpoint) -> bool:
     """Whether others can try to connect there: an invalid host makes Python raise in each of them, and not an OSError."""
     try:
         endpoint.host.encode("idna")
     except UnicodeError:
         return False
-    return "\0" not in endpoint.host and 0 <= endpoint.port < 1 << 16
+    return is_host(endpoint.host) and 0 <= endpoint.port < 1 << 16

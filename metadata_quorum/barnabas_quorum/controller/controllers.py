@@ -7,6 +7,7 @@ Read next:  broker/metadata/controller_registration.py (in the broker room), whi
 
 from __future__ import annotations
 
+from barnabas_quorum.controller.brokers import is_address
 from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.features import require_served
 from barnabas_quorum.controller.requests_cluster import (
@@ -45,6 +46,13 @@ def register_controller(
             f"controller {request.controller_id} with listeners {names}: an id must be 0 or greater and listener "
             "names must be distinct; correct node.id and listeners",
         )
+    for endpoint in request.endpoints:
+        if not is_address(endpoint):
+            raise KafkaError.of(
+                ErrorCode.INVALID_REGISTRATION,
+                f"controller {request.controller_id}: {endpoint.host!r}, port {endpoint.port}, is not an address; set "
+                "advertised.listeners",
+            )
     require_served(image, request.features, f"controller {request.controller_id}")
     wanted = ControllerRegistration(
         id=request.controller_id,

@@ -75,3 +75,9 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     security_protocol: str = "PLAINTEXT"
+
+
+def is_host(text: str) -> bool:
+    """Whether a text may be a host: a name or an address of letters, digits, `.`, `-`, `_`, `:` and `%` (of an IPv6 zone) that
+    does not begin with `-`. Hosts come from other nodes and end up in operators' commands, where such a one would be an option."""
+    return text[:1] not in ("", "-") and all(letter.isalnum() or letter in ".-_:%" for letter in text)
