@@ -20,6 +20,8 @@ from barnabas_wire.kafka.ids import ANONYMOUS, Uuid
 
 KNOWN_MAX: Final = 4096
 """Answers that one connection remembers. A client that asks about more begins anew."""
+NAME_LENGTH_MAX: Final = 249
+"""Of a resource that is remembered, as topics have at most: with longer ones a client without rights would fill the memory."""
 OnDenied = Callable[[str, str, Right, str, Verdict], None]
 """(principal, host, right, name of the resource, verdict)."""
 
@@ -105,9 +107,10 @@ class GuardedAccess(Access):
         verdict = self._known.get(key)
         if verdict is None:
             verdict = self._control.authorize(self.principal, self.host, operation, resource_type, name)
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known[key] = verdict
+            if len(name) <= NAME_LENGTH_MAX:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[key] = verdict
         if not verdict.is_allowed and is_noted:
             self._control.on_denied(self.principal, self.host, Right(operation, resource_type), name, verdict)
         return verdict.is_allowed

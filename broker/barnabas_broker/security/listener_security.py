@@ -97,7 +97,7 @@ def client_security(listener: str, properties: Mapping[str, str]) -> tuple[Clien
         login = SaslLogin(mechanism, line.username, line.password)
     if protocol is SecurityProtocol.PLAINTEXT:
         return PLAINTEXT, None
-    return ClientSecurity(tls=None if tls is None else tls.context, login=login), tls
+    return ClientSecurity(tls=None if tls is None else lambda: tls.context, login=login), tls
 
 
 def inter_broker_listener(listeners: Iterable[str], properties: Mapping[str, str]) -> str | None:

@@ -45,9 +45,6 @@ class ServerTls:
         """Raises ConfigError that names the key and the fix."""
         self._config = config
         self._listener = listener
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _set_versions(self.context, config)
-        self.context.verify_mode = _VERIFY[config.ssl_client_auth]
         if not _has_keystore(config):
             raise ConfigError(
                 f"listener {listener} speaks TLS and has no certificate: set ssl.keystore.location to a PEM file with the private "
@@ -58,7 +55,7 @@ class ServerTls:
                 f"listener {listener}: ssl.client.auth={config.ssl_client_auth.value} needs ssl.truststore.location, the authorities "
                 "whose certificates are taken"
             )
-        self._load()
+        self.context = self._load()
         self._seen = self._state()
 
     def reload_if_changed(self) -> bool:
@@ -66,16 +63,19 @@ class ServerTls:
         seen = self._state()
         if seen == self._seen:
             return False
-        probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        load_keystore(probe, self._config)  # half-written: the next look finds it whole
-        self._load()
+        self.context = self._load()  # half-written files raise: the next look finds them whole
         self._seen = seen
         return True
 
-    def _load(self) -> None:
-        load_keystore(self.context, self._config)
+    def _load(self) -> ssl.SSLContext:
+        """A new context each time: OpenSSL forgets no authority of one."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _set_versions(context, self._config)
+        context.verify_mode = _VERIFY[self._config.ssl_client_auth]
+        load_keystore(context, self._config)
         if self._config.ssl_client_auth is not ClientAuth.NONE:
-            load_truststore(self.context, self._config)
+            load_truststore(context, self._config)
+        return context
 
     def _state(self) -> Stamps:
         return stamps_of(self._config)
@@ -87,31 +87,31 @@ class ClientTls:
     def __init__(self, config: SecurityConfig) -> None:
         """Raises ConfigError."""
         self._config = config
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        _set_versions(self.context, config)
-        self.context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
         if not _has_truststore(config):
             raise ConfigError(
                 "the inter-broker listener speaks TLS, and no authority is named that its certificates are checked with: set "
                 "ssl.truststore.location"
             )
-        self._load(self.context)
+        self.context = self._load()
         self._seen = stamps_of(config)
 
     def reload_if_changed(self) -> bool:
-        """As ServerTls has it. An authority that is gone from the file is trusted until the next start, as OpenSSL forgets none."""
+        """As ServerTls has it."""
         seen = stamps_of(self._config)
         if seen == self._seen:
             return False
-        self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # half-written: the next look finds it whole
-        self._load(self.context)
+        self.context = self._load()
         self._seen = seen
         return True
 
-    def _load(self, context: ssl.SSLContext) -> None:
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _set_versions(context, self._config)
+        context.check_hostname = bool(self._config.ssl_endpoint_identification_algorithm)
         load_truststore(context, self._config)
         if _has_keystore(self._config):
             load_keystore(context, self._config)
+        return context
 
 
 def subject_of(certificate: bytes) -> str:

@@ -73,7 +73,7 @@ class AioConnection(asyncio.BufferedProtocol):
                     ),
                     host,
                     port,
-                    ssl=security.tls,
+                    ssl=None if security.tls is None else security.tls(),
                 )
             except (ValueError, OverflowError) as error:
                 raise OSError(f"{host!r}, port {port}, is no address: {error}") from error

@@ -76,7 +76,7 @@ class BlockingConnection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is not None:
-                self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
+                self._socket = security.tls().wrap_socket(self._socket, server_hostname=host)
             request, version = self._state.versions_request()
             if not self._state.learn_versions(self._exchange(self._state.request(request, version, True), deadline_s)):
                 self._state.learn_old_versions(self._exchange(self._state.request(request, 0, True), deadline_s))

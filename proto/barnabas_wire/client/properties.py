@@ -58,8 +58,9 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
         raise ValueError(f"security.protocol={protocol}: use {', '.join(PROTOCOLS)}")
     if protocol == PROTOCOLS[0]:
         return PLAINTEXT
+    context = _tls(properties) if protocol.endswith("SSL") else None
     return ClientSecurity(
-        tls=_tls(properties) if protocol.endswith("SSL") else None,
+        tls=None if context is None else lambda: context,
         login=_login(properties) if protocol.startswith("SASL") else None,
     )
 

@@ -9,7 +9,7 @@ Read next:  aio.py and blocking.py, which drive it.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,8 @@ class SaslLogin:
 class ClientSecurity:
     """What a connection needs before its first request; without either it is plain text."""
 
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """The context of the next connection: renewed files make a new one."""
     login: SaslLogin | None = None
 
 
@@ -82,7 +83,7 @@ def scram_steps(login: SaslLogin) -> Generator[bytes, bytes, None]:
         answer = yield client.get_client_first().encode()
         text = answer.decode()
         iterations = next((part[2:] for part in text.split(",") if part.startswith("i=")), "")
-        if len(iterations) > len(str(ITERATIONS_MAX)):
+        if len(iterations) > len(str(ITERATIONS_MAX)) or (iterations.isdecimal() and int(iterations) > ITERATIONS_MAX):
             raise KafkaError.of(
                 ErrorCode.SASL_AUTHENTICATION_FAILED, "the broker asks for more iterations than are done"
             )

@@ -18,7 +18,8 @@ import grpc.aio
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 _NAME = re.compile(r"node-(0|[1-9][0-9]{0,9})\.([0-9a-f]{32})")
-_ALTERNATIVE_NAMES = "x509_subject_alternative_name"
+_DNS_NAMES = "peer_dns"
+"""gRPC's property of a connection that has the DNS names alone; another has URIs and e-mail addresses among them."""
 
 
 def peer_name(node_id: int, cluster_id: str) -> str:
@@ -51,7 +52,7 @@ class PeerGuard(grpc.aio.ServerInterceptor):
 
     def caller(self, context: Any) -> BrokerId | None:
         """The node at the other end; None: somebody else."""
-        names = (name.decode("utf-8", "replace") for name in context.auth_context().get(_ALTERNATIVE_NAMES, ()))
+        names = (name.decode("utf-8", "replace") for name in context.auth_context().get(_DNS_NAMES, ()))
         return next((node for node, cluster in nodes_named(names) if cluster == self._cluster_id), None)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from cryptography import x509
 
 from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
@@ -115,6 +116,18 @@ def test_a_name_says_which_node_of_which_cluster() -> None:
     assert peer_name(7, CLUSTER) == "node-7.000102030405060708090a0b0c0d0e0f"
     names = [peer_name(7, CLUSTER), "node-07." + "0" * 32, "node-1.abc", "NODE-1." + "0" * 32, "127.0.0.1", "node-1"]
     assert nodes_named(names) == [(7, CLUSTER)]
+
+
+@pytest.mark.parametrize("kind", [x509.UniformResourceIdentifier, x509.RFC822Name])
+async def test_a_name_that_is_no_dns_name_makes_nobody_a_node(
+    kind: type[x509.GeneralName], authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An authority may let its users choose e-mail addresses and URIs."""
+    monkeypatch.setattr(pki, "_general_name", kind)
+    pki.issue(authority, kind.__name__, hosts=[peer_name(2, CLUSTER)])
+    async with peer_door(authority) as port:
+        refused = await refusal(authority, kind.__name__, port, source=2)
+    assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_node_is_let_in_in_its_own_name(authority: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_key_of_one_listener_wins_over_that_of_all(authority: Path) -> None:
     security = config.listener_security["INSIDE"]
     assert security.config.sasl_enabled_mechanisms == ("SCRAM-SHA-512",)
     assert security.protocol is SecurityProtocol.SASL_SSL
-    assert config.client_security.tls is not None and config.client_security.tls.check_hostname
+    assert config.client_security.tls is not None and config.client_security.tls().check_hostname
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
@@ -161,7 +161,7 @@ def test_a_broker_shows_its_renewed_certificate_to_others_too(authority: Path) -
     config = config_of("SSL", **keys(authority) | more)
     tls = config.client_tls
     server = config.listener_security["INSIDE"].tls
-    assert tls is not None and server is not None and tls.context is config.client_security.tls
+    assert tls is not None and server is not None and config.client_security.tls is not None
     assert not tls.reload_if_changed()
     before = _shown(tls.context, server.context)
     pki.renew(authority, "own")
@@ -172,7 +172,34 @@ def test_a_broker_shows_its_renewed_certificate_to_others_too(authority: Path) -
     assert before is not None and _shown(tls.context, server.context) == before
     file.write_bytes(whole)
     assert tls.reload_if_changed()
-    assert _shown(tls.context, server.context) not in (None, before)
+    assert _shown(config.client_security.tls(), server.context) not in (None, before)
+
+
+def test_an_authority_that_is_taken_away_is_trusted_no_more(authority: Path, tmp_path: Path) -> None:
+    """By neither side, without a restart: OpenSSL itself forgets none that a context once had."""
+    pki.init(tmp_path, name="Another")
+    pki.issue(tmp_path, "stranger", hosts=["127.0.0.1"])
+    trusted = tmp_path / "trusted.pem"
+    both = (authority / "ca.pem").read_text() + (tmp_path / "ca.pem").read_text()
+    trusted.write_text(both)
+    config = config_of(
+        "SSL", **keys(authority) | {"ssl.truststore.location": str(trusted), "ssl.client.auth": "required"}
+    )
+    server, client = config.listener_security["INSIDE"].tls, config.client_tls
+    assert server is not None and client is not None
+    stranger = ssl.create_default_context(cafile=str(authority / "ca.pem"))
+    stranger.load_cert_chain(tmp_path / "stranger.pem")
+    pretender = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pretender.load_cert_chain(tmp_path / "stranger.pem")
+    pretender.load_verify_locations(trusted)
+    pretender.verify_mode = ssl.CERT_REQUIRED
+    assert _shown(stranger, server.context) is not None and _shown(client.context, pretender) is not None
+    trusted.write_text((authority / "ca.pem").read_text())
+    assert server.reload_if_changed() and client.reload_if_changed()
+    with pytest.raises(ssl.SSLError):
+        _shown(stranger, server.context)
+    with pytest.raises(ssl.SSLError):
+        _shown(client.context, pretender)
 
 
 def _shown(client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> bytes | None:
