@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.log_output import JsonFormatter, LogFormat, LogOutputConfig, start_logging
+from barnabas_broker.config.log_output import JsonFormatter, LogFormat, LogOutputConfig, TextFormatter, start_logging
 
 
 @pytest.fixture
@@ -44,6 +45,19 @@ def test_a_line_of_json_is_one_object_with_its_traceback() -> None:
         "node": 7,
         "message": "it \u00e9 broke\n",
     }
+
+
+def test_no_message_and_no_exception_forges_a_line_of_text() -> None:
+    try:
+        raise ValueError("two\n2026-01-01T00:00:00.000 INFO forged \x1b]0;owned\x07")
+    except ValueError:
+        message = "mechanism \x1b[2J%s\u2028"
+        record = logging.LogRecord("barnabas_x", logging.ERROR, "f", 1, message, ("PLAIN\n2026",), sys.exc_info())
+    first, *more = TextFormatter().format(record).split("\n")
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d ERROR", first)
+    assert first.endswith(r"ERROR barnabas_x mechanism \x1b[2JPLAIN\n2026\u2028")
+    assert more and all(line.startswith("  ") or line == "Traceback (most recent call last):" for line in more)
+    assert "\x1b" not in "".join(more) and "\x07" not in "".join(more)
 
 
 def test_levels_and_rotation_are_the_configs(root_as_it_was: None, tmp_path: Path) -> None:
