@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -266,12 +266,24 @@ def _form(of: ClusterOf, environment: Environment, template: str, write: writes.
     return endpoint
 
 
-async def _form_of(request: Request) -> writes.Fields:
-    """What was typed. Raises HTTPException for a form that is too large, or another site's."""
+async def _fields_of(request: Request) -> writes.Fields:
+    """What a POST carries. Raises HTTPException for more than a form may have, and for a page of another site: browsers name the
+    site, and share cookies among the ports of a host."""
     if int(request.headers.get("content-length") or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
         raise HTTPException(413, f"a form may have {FORM_BYTES_MAX:,} bytes")
-    form = writes.parse_form(await request.body())
-    token = request.cookies.get(TOKEN_COOKIE, "")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "this form is of another site")
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403, "this form is of another site")
+    return writes.parse_form(await request.body())
+
+
+async def _form_of(request: Request) -> writes.Fields:
+    """What was typed. Raises HTTPException as _fields_of, and for a form that carries another token than the session's."""
+    form = await _fields_of(request)
+    session = getattr(request.state, "session", None)
+    token = request.cookies.get(TOKEN_COOKIE, "") if session is None else session.token
     if not token or not secrets.compare_digest(token, form.pop("token", "")):
         raise HTTPException(403, "this form is not of this console, or is old; open the page again")
     return form
@@ -290,12 +302,16 @@ def _sign_in(environment: Environment, sign_in: SignIn, history: History | None,
         form = await _form_of(request)
         back = _own_path(form["back"])
         try:
-            name = await sign_in.begin(form["user"].strip(), form["password"], history)
+            address = request.client.host if request.client else ""
+            name = await sign_in.begin(form["user"].strip(), form["password"], history, address=address)
         except KafkaError as error:
             found = {"back": back, "user": form["user"], "error": words.error_fields(error) | {"hint": None}}
             return _render(environment, request, "sign_in", found, status=403)
         response = RedirectResponse(back, status_code=303)
         response.set_cookie(SESSION_COOKIE, name, httponly=True, samesite="strict", secure=is_tls)
+        session = await sign_in.find(name)
+        if session is not None:
+            response.set_cookie(TOKEN_COOKIE, session.token, httponly=True, samesite="strict", secure=is_tls)
         return response
 
     return endpoint
@@ -315,7 +331,9 @@ def _sign_out(sign_in: SignIn) -> Any:
 def _render(
     environment: Environment, request: Request, template: str, found: dict[str, Any], *, status: int = 200
 ) -> Response:
-    token = request.cookies.get(TOKEN_COOKIE) or secrets.token_urlsafe(24)
+    session = getattr(request.state, "session", None)
+    known = request.cookies.get(TOKEN_COOKIE)
+    token = (known or secrets.token_urlsafe(24)) if session is None else session.token
     theme = request.cookies.get(THEME_COOKIE, "system")
     path = request.url.path
     twin = "/overview.json" if path == "/" else f"{path}.json"
@@ -332,17 +350,17 @@ def _render(
         theme=theme if theme in THEMES else "system",
         themes=THEMES,
         token=token,
-        signed_in=getattr(request.state, "session", None),
+        signed_in=session,
     )
     response = HTMLResponse(text, status_code=status)
-    if TOKEN_COOKIE not in request.cookies:
-        response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict")
+    if known != token:
+        response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return response
 
 
 async def _choose_theme(request: Request) -> Response:
     """Keep the theme in a cookie, and go back."""
-    form = writes.parse_form(await request.body())
+    form = await _fields_of(request)
     response = RedirectResponse(_own_path(form.get("back", "/")), status_code=303)
     if form.get("theme") in THEMES:
         response.set_cookie(THEME_COOKIE, form["theme"], max_age=365 * 24 * 3600, samesite="strict")

@@ -1,8 +1,9 @@
 """Who is signed in to the console: each session asks the cluster in its own user's name, with that user's rights.
 
 May touch:  its sessions, the clock.  Must not touch: HTTP, templates, passwords after the login.
-Invariants: a session exists only for a login that the cluster took; a session that rests ends; there are at most SESSIONS_MAX, the one
-            that rested longest goes; the console's own credentials answer nobody.
+Invariants: a session exists only for a login that the cluster took; a session that rests ends; there are at most SESSIONS_MAX, and who
+            begins too many ends their own; wrong logins of one address delay those of no other; the console's own credentials
+            answer nobody.
 Read next:  application.py, which keeps everybody else out.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +26,9 @@ SESSIONS_MAX = 200
 REFUSAL_PAUSE_S = 0.5
 """What a refused login waits for: a password is not guessed by the thousand."""
 LOGINS_AT_ONCE = 4
+"""Of one address, the pauses after refusals included."""
+LOGINS_AT_ONCE_OF_ALL = 16
+"""That the cluster is asked at a time."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,16 @@ class Session:
     user: str
     cluster: ConsoleCluster
     used_s: float
+    token: str
+    """What its forms carry."""
+
+
+class _Turns:
+    """Logins of one address."""
+
+    def __init__(self) -> None:
+        self.at_once = asyncio.Semaphore(LOGINS_AT_ONCE)
+        self.waiting = 0
 
 
 class SignIn:
@@ -45,29 +60,49 @@ class SignIn:
         self._open_as = open_as
         self._clock_s = clock_s
         self._sessions: dict[str, Session] = {}
-        self._logins = asyncio.Semaphore(LOGINS_AT_ONCE)
+        self._logins = asyncio.Semaphore(LOGINS_AT_ONCE_OF_ALL)
+        self._of_address: dict[str, _Turns] = {}
 
-    async def begin(self, user: str, password: str, history: History | None) -> str:
-        """Log in to the cluster; returns the session's secret name. Raises KafkaError where the cluster refuses, OSError."""
-        async with self._logins:
-            cluster = self._open_as(user, password)
-            try:
-                await cluster.admin(AdminClient.describe_cluster)
-            except KafkaError as error:
-                if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # that one is who it says, and may do little
-                    await cluster.close()
-                    await asyncio.sleep(REFUSAL_PAUSE_S)
-                    raise
-            except OSError:
-                await cluster.close()
-                raise
+    async def begin(self, user: str, password: str, history: History | None, *, address: str = "") -> str:
+        """Log in to the cluster from an address; returns the session's secret name. Raises KafkaError where the cluster refuses,
+        OSError."""
+        turns = self._of_address.setdefault(address, _Turns())
+        turns.waiting += 1
+        try:
+            async with turns.at_once:
+                cluster = await self._log_in(user, password)
+        finally:
+            turns.waiting -= 1
+            if not turns.waiting:
+                self._of_address.pop(address, None)
         cluster.history = history
         await self._drop_rested()
-        while len(self._sessions) >= SESSIONS_MAX:
-            await self.end(min(self._sessions, key=lambda name: self._sessions[name].used_s))
+        if len(self._sessions) >= SESSIONS_MAX:
+            await self.end(self._whose_place(user))
         name = secrets.token_urlsafe(32)
-        self._sessions[name] = Session(user, cluster, self._clock_s())
+        self._sessions[name] = Session(user, cluster, self._clock_s(), secrets.token_urlsafe(24))
         return name
+
+    def _whose_place(self, user: str) -> str:
+        """The session that one more of the user's ends: their own that rested longest, else one of who has most."""
+        of_user = Counter(session.user for session in self._sessions.values())
+        names = [name for name, session in self._sessions.items() if session.user == user] or self._sessions
+        return min(names, key=lambda name: (-of_user[self._sessions[name].user], self._sessions[name].used_s))
+
+    async def _log_in(self, user: str, password: str) -> ConsoleCluster:
+        cluster = self._open_as(user, password)
+        try:
+            async with self._logins:
+                await cluster.admin(AdminClient.describe_cluster)
+        except KafkaError as error:
+            if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # that one is who it says, and may do little
+                await cluster.close()
+                await asyncio.sleep(REFUSAL_PAUSE_S)
+                raise
+        except OSError:
+            await cluster.close()
+            raise
+        return cluster
 
     async def find(self, name: str) -> Session | None:
         """The session of that name, which is used by this; None when there is none any more."""

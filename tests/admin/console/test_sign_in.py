@@ -140,3 +140,45 @@ async def test_sessions_that_rest_end_and_the_oldest_makes_room(monkeypatch: pyt
     assert await found.find(first) is None and await found.find(third) is None
     await asyncio.sleep(0)
     assert all(each.is_closed for each in opened)
+
+
+async def test_who_begins_too_many_sessions_ends_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_module, "SESSIONS_MAX", 3)
+    found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
+    admin = await found.begin("admin", "right", None)
+    for _ in range(10):
+        await found.begin("alice", "right", None)
+    assert await found.find(admin) is not None
+    newcomer = await found.begin("bob", "right", None)
+    assert await found.find(newcomer) is not None and await found.find(admin) is not None
+
+
+async def test_wrong_logins_of_one_address_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_module, "REFUSAL_PAUSE_S", 3600)
+    found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
+    wrong = [asyncio.create_task(found.begin("x", "wrong", None, address="10.0.0.9")) for _ in range(60)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert await found.begin("ada", "right", None, address="10.0.0.1")
+    for task in wrong:
+        task.cancel()
+    await asyncio.gather(*wrong, return_exceptions=True)
+
+
+def test_a_form_of_another_site_changes_nothing(console: Console, secured: LocalCluster) -> None:
+    """Cookies are shared among the ports of a host, so that another site can plant a token and its cookie."""
+    assert secured.security is not None
+    admin = come_in(console, "admin", secured.security.password)
+    form = {"token": admin.cookies["barnabas_token"], "name": "planted", "replicas": "1"}
+    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "same-site"}):
+        assert admin.post("/topics/new", data=form, headers=headers).status_code == 403, headers
+    admin.cookies.set("barnabas_token", "planted", domain="127.0.0.1", path="/")
+    assert admin.post("/topics/new", data=form | {"token": "planted"}).status_code == 403
+    assert admin.post("/topics/new", data=form, headers={"origin": console.address}).status_code == 303
+
+
+def test_no_body_without_a_length_is_read(console: Console) -> None:
+    pieces = (b"theme=dark&" * 1000 for _ in range(1000))
+    for path in ("/theme", "/sign-in"):
+        with httpx.Client(base_url=console.address, timeout=30) as stranger:
+            assert stranger.post(path, content=pieces).status_code == 413, path
