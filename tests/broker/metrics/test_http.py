@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,6 +19,14 @@ class Node:
         self.dead: list[str] = []
         self.unready: list[str] = []
         self.port = 0
+        self.renders = 0
+        self.is_held = threading.Event()
+        self.is_held.set()
+
+    def render(self, view: str) -> tuple[bytes, str]:
+        self.renders += 1
+        self.is_held.wait(10)
+        return f"{view or 'barnabas'}_up 1\n".encode(), "text/plain; version=0.0.4"
 
 
 @pytest.fixture
@@ -25,7 +34,7 @@ async def node() -> AsyncIterator[Node]:
     found = Node()
     server = HttpServer(
         addresses=[("127.0.0.1", 0)],
-        render=lambda view: (f"{view or 'barnabas'}_up 1\n".encode(), "text/plain; version=0.0.4"),
+        render=found.render,
         views=("strimzi",),
         find_dead=lambda: found.dead,
         find_unready=lambda: found.unready,
@@ -48,7 +57,7 @@ async def send(node: Node, request: bytes) -> bytes:
 
 
 async def get(node: Node, path: str, method: str = "GET") -> tuple[int, bytes, bytes]:
-    answer = await send(node, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await send(node, f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:9404\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ")[1]), head, body
 
@@ -97,18 +106,37 @@ async def test_a_slow_client_is_dropped(node: Node, monkeypatch: pytest.MonkeyPa
     assert await send(node, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
-async def test_connections_over_the_bound_are_closed_and_room_comes_back(node: Node) -> None:
+async def test_probes_come_through_whoever_stays_silent(node: Node) -> None:
     idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(CONNECTIONS_MAX)]
-    assert await send(node, b"GET /livez HTTP/1.1\r\n\r\n") == b""
-    for _, writer in idle:
+    assert (await get(node, "/livez"))[0] == 200
+    assert await idle[0][0].read() == b"", "the one that was silent for longest made room"
+    for reader, writer in idle[1:]:
+        assert not reader.at_eof()
         writer.close()
-        await writer.wait_closed()
-    while True:
-        answer = await send(node, b"GET /livez HTTP/1.1\r\n\r\n")
-        if answer:
-            break
-        await asyncio.sleep(0.01)
-    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_no_name_of_another_site_reads_what_is_on_loopback(node: Node) -> None:
+    for host, status in [
+        ("evil.example", b"403"),
+        ("localhost.evil.example:9404", b"403"),
+        ("", b"403"),
+        ("LOCALHOST:1", b"200"),
+        ("[::1]:9404", b"200"),
+        ("10.0.0.1", b"200"),
+    ]:
+        answer = await send(node, f"GET /metrics HTTP/1.1\r\nhost:{host}\r\n\r\n".encode())
+        assert answer.split(b" ")[1] == status, host
+
+
+async def test_scrapes_that_wait_together_are_rendered_once(node: Node) -> None:
+    node.is_held.clear()
+    first = asyncio.create_task(get(node, "/metrics"))
+    while not node.renders:
+        await asyncio.sleep(0.001)
+    others = [asyncio.create_task(get(node, "/metrics")) for _ in range(8)]
+    assert (await get(node, "/livez"))[0] == 200  # they have come by then
+    node.is_held.set()
+    assert [answer[0] for answer in await asyncio.gather(first, *others)] == [200] * 9 and node.renders == 2
 
 
 async def test_a_view_is_named_by_the_query(node: Node) -> None:
