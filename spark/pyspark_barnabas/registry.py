@@ -20,6 +20,7 @@ from typing import Any
 
 TIMEOUT_S = 10.0
 TRIES, PAUSE_S = 3, 0.5
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -29,6 +30,17 @@ class RegistryError(RuntimeError):
 
 class UnknownSchema(RegistryError):
     """The registry answers, and has no such schema."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """urllib would send the login along, to whatever host an answer names, and from https to plain http."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """See urllib."""
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects())
 
 
 class SchemaFiles:
@@ -103,9 +115,17 @@ class HttpRegistry:
             request.add_header("Authorization", self._login)
         for attempt in range(TRIES):
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                    return json.loads(answer.read())
+                with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+                    text = answer.read(ANSWER_BYTES_MAX + 1)
+                    if len(text) > ANSWER_BYTES_MAX:
+                        raise RegistryError(f"{self._shown} answers {path} with more than {ANSWER_BYTES_MAX:,} bytes")
+                    return json.loads(text)
             except urllib.error.HTTPError as error:
+                if 300 <= error.code < 400:
+                    raise RegistryError(
+                        f"{self._shown} sends {path} elsewhere, to {error.headers.get('Location')!r}: it is not followed, for the login "
+                        "would go along; name the registry's own address"
+                    ) from None
                 said = _message(error)
                 if error.code == 404:
                     raise UnknownSchema(f"{self._shown} does not know {path}: {said}") from None
@@ -121,7 +141,7 @@ class HttpRegistry:
 
 def _message(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.loads(error.read())["message"])
+        return str(json.loads(error.read(ANSWER_BYTES_MAX))["message"])
     except (OSError, ValueError, KeyError, TypeError):
         return str(error.reason)
 

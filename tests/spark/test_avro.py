@@ -222,6 +222,30 @@ def test_what_cannot_be_a_column_is_refused_with_its_path(schema: Any, message: 
         Shape(schema)
 
 
+def test_a_login_goes_to_no_other_host_and_no_answer_has_no_end(server: tuple[type[Registry], str]) -> None:
+    made, url = server
+
+    class Elsewhere(Registry):
+        def do_GET(self) -> None:
+            if self.path.startswith("/schemas/ids/1"):
+                self.send_response(302)
+                self.send_header("Location", f"http://{url.partition('@')[2]}{self.path}")
+                self.end_headers()
+            else:
+                self.answer(200, {"schema": "x" * registry.ANSWER_BYTES_MAX})
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    asked = open_registry(f"http://me:p%40ss@127.0.0.1:{http.server_port}")
+    with pytest.raises(RegistryError, match="sends /schemas/ids/1 elsewhere"):
+        asked.by_id(1)
+    with pytest.raises(RegistryError, match="with more than"):
+        asked.by_id(2)
+    assert not made.asked
+    http.shutdown()
+    http.server_close()
+
+
 def test_a_registry_is_asked_once_for_each_id_and_waited_for(server: tuple[type[Registry], str]) -> None:
     made, url = server
     made.failing = 2
