@@ -25,6 +25,8 @@ LIMIT_MAX = 500
 """Records on one page."""
 SCAN_RECORDS_MAX = 50_000
 SCAN_S_MAX = 3.0
+WINDOW_RECORDS = 1_000
+"""Of each partition, where a search backwards begins."""
 FETCH_BYTES_MAX = 1 << 20
 SHOWN_BYTES_MAX = 20_000
 """Of one key or value; the rest is cut, with a mark."""
@@ -55,25 +57,22 @@ async def bounds(client: ClusterClient, topic: str) -> dict[int, tuple[int, int]
 
 
 async def find_positions(
-    client: ClusterClient, topic: str, known: dict[int, tuple[int, int]], *, start: str, limit: int
+    client: ClusterClient, topic: str, known: dict[int, tuple[int, int]], *, start: str
 ) -> Positions:
-    """Where a page begins: `newest` (the last `limit` records of each partition), `oldest`, `end`, an offset, or `@` and a
-    time in ms. Raises WrongUsage."""
+    """Where a page begins that goes forward: `oldest`, `end`, an offset, or `@` and a time in ms. Raises WrongUsage."""
     found = Positions()
     times = {}
     if start.startswith("@") and start[1:].isdigit():
         times = await client.list_offsets(
             dict.fromkeys((TopicPartition(topic, each) for each in known), int(start[1:]))
         )
-    elif start not in ("newest", "oldest", "end") and not start.isdigit():
+    elif start not in ("oldest", "end") and not start.isdigit():
         raise WrongUsage(f"{start!r} is no place to start: newest, oldest, an offset, or @ and a time in milliseconds")
     for partition, (first, end) in known.items():
         if start == "oldest":
             offset = first
         elif start == "end":
             offset = end
-        elif start == "newest":
-            offset = end - limit
         elif times:
             listed = int(times[TopicPartition(topic, partition)].offset)
             offset = end if listed < 0 else listed  # no record is that late
@@ -91,15 +90,13 @@ async def browse(
     *,
     limit: int,
     contains: str = "",
-    is_newest_first: bool = False,
 ) -> dict[str, Any]:
     """Read on from `positions` to the ends in `known` until `limit` records match, or the budget is used up.
 
     Args:
         contains: text that a key, value or header must contain; letters count as they are. Empty: every record.
 
-    Returns `records` (by time, oldest first unless asked otherwise), `scanned`, `left` (records not read yet), `is_done`, and
-    `cursor`, which goes on.
+    Returns `records` (by time, oldest first), `scanned`, `left` (records not read yet), `is_done`, and `cursor`, which goes on.
     Raises KafkaError, OSError.
     """
     needle = contains.encode()
@@ -125,9 +122,63 @@ async def browse(
                 pending.discard(partition)
             if len(found) >= limit:
                 break
-    found.sort(key=lambda each: (each["timestamp_ms"], each["partition"], each["offset"]), reverse=is_newest_first)
+    found.sort(key=lambda each: (each["timestamp_ms"], each["partition"], each["offset"]))
     left = sum(max(0, end - cursor.get(partition, end)) for partition, (_, end) in known.items())
     return {"records": found, "scanned": scanned, "left": left, "is_done": left == 0, "cursor": str(cursor)}
+
+
+async def browse_back(
+    client: ClusterClient,
+    topic: str,
+    ends: Positions,
+    known: dict[int, tuple[int, int]],
+    *,
+    limit: int,
+    contains: str = "",
+) -> dict[str, Any]:
+    """The `limit` newest records that match, below `ends` in every partition; the budget may end the search before.
+
+    Reads ever longer windows backwards, of all partitions in turn, and takes what they hold by time: of each partition from its
+    end on, so that the cursor goes on below what was taken.
+
+    Returns what `browse` does, newest first; `left` are the older records that were not looked at. Raises KafkaError, OSError.
+    """
+    needle = contains.encode()
+    begun = {partition: min(ends.get(partition, end), end) for partition, (_, end) in known.items()}
+    below = dict(begun)
+    matches: dict[int, list[Record]] = {partition: [] for partition in known}
+    scanned, window = 0, WINDOW_RECORDS if needle else limit
+    deadline_s = asyncio.get_running_loop().time() + SCAN_S_MAX
+    while (pending := [each for each in sorted(known) if below[each] > known[each][0]]) and scanned < SCAN_RECORDS_MAX:
+        for partition in pending:
+            begin = max(known[partition][0], below[partition] - window)
+            records = await _read_range(client, TopicPartition(topic, partition), begin, below[partition])
+            matches[partition][:0] = [each for each in records if not needle or _contains(each, needle)]
+            scanned += len(records)
+            below[partition] = begin
+        if sum(map(len, matches.values())) >= limit or asyncio.get_running_loop().time() >= deadline_s:
+            break
+        window = min(4 * window, SCAN_RECORDS_MAX)
+    found: list[dict[str, Any]] = []
+    while len(found) < limit and any(matches.values()):
+        partition = max((each for each in matches if matches[each]), key=lambda each: matches[each][-1].timestamp_ms)
+        record = matches[partition].pop()
+        found.append(shown(partition, record))
+        begun[partition] = int(record.offset)
+    # What matched and was not taken is looked for again.
+    cursor = Positions((partition, begun[partition] if matches[partition] else below[partition]) for partition in known)
+    left = sum(max(0, cursor[partition] - first) for partition, (first, _) in known.items())
+    return {"records": found, "scanned": scanned, "left": left, "is_done": left == 0, "cursor": str(cursor)}
+
+
+async def _read_range(client: ClusterClient, partition: TopicPartition, begin: int, end: int) -> list[Record]:
+    """All records of [begin, end) that are there."""
+    found: list[Record] = []
+    position = begin
+    while position < end:
+        records, position = await _read(client, partition, position)
+        found += (record for record in records if record.offset < end)
+    return found
 
 
 async def _read(client: ClusterClient, partition: TopicPartition, position: int) -> tuple[list[Record], int]:

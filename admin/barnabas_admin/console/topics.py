@@ -9,7 +9,6 @@ Read next:  messages.py, spread.py; templates/topics.html, templates/topic.html.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,7 +125,7 @@ async def tail(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         known = await messages.bounds(client, name)
         messages.require_topic(known, name)
         cursor = messages.Positions.parse(query.get("cursor", ""))
-        start = cursor or await messages.find_positions(client, name, known, start="end", limit=0)
+        start = cursor or await messages.find_positions(client, name, known, start="end")
         return await messages.browse(client, name, start, known, limit=messages.LIMIT_MAX, contains=query.get("q", ""))
 
     return {"topic": name, "q": query.get("q", "")} | await cluster.kafka(ask)
@@ -218,14 +217,12 @@ async def _messages(cluster: ConsoleCluster, name: str, query: Query) -> dict[st
             if number not in known:
                 raise WrongUsage(f"{name} has no partition {number}; it has {len(known)}, counted from 0")
             known = {number: known[number]}
-        if cursor:
-            positions = messages.Positions.parse(cursor)
-        else:
-            each = math.ceil(limit / len(known)) if start == "newest" else limit
-            positions = await messages.find_positions(client, name, known, start=start, limit=each)
-        return await messages.browse(
-            client, name, positions, known, limit=limit, contains=text, is_newest_first=start == "newest"
-        )
+        positions = messages.Positions.parse(cursor)
+        if start == "newest":
+            return await messages.browse_back(client, name, positions, known, limit=limit, contains=text)
+        if not cursor:
+            positions = await messages.find_positions(client, name, known, start=start)
+        return await messages.browse(client, name, positions, known, limit=limit, contains=text)
 
     return asked | {"found": await cluster.kafka(ask)}
 

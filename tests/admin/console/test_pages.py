@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_admin.local_cluster import LocalCluster
 from tests.admin.console.conftest import Console
@@ -126,6 +127,34 @@ def test_reading_goes_on_where_a_page_ended(console: Console) -> None:
             break
         asked = {"cursor": part["cursor"]}
     assert seen == list(range(7))
+
+
+def test_newest_is_the_newest_of_all_partitions_and_goes_back_to_the_first(
+    console: Console, cluster: LocalCluster
+) -> None:
+    console.post("/topics/new", name="long", partitions="6", replicas="1")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    first_ms = int(time.time() * 1000) - 100_000
+    for number in range(3000):  # the later ones in the last partitions
+        value = b"needle" if number == 7 else b"x%d" % number
+        producer.produce("long", value, partition=number // 500, timestamp=first_ms + number)
+    assert producer.flush(30) == 0
+
+    def read(**asked: str) -> dict[str, Any]:
+        found = console.client.get("/topics/long.json", params={"tab": "messages", "start": "newest", **asked})
+        return dict(found.json()["found"])
+
+    newest = read(limit="2")
+    assert [each["value"]["text"] for each in newest["records"]] == ["x2999", "x2998"] and newest["left"] == 2998
+    found = read(limit="50", q="needle")
+    assert [each["offset"] for each in found["records"]] == [7] and found["left"] == 0
+    seen: list[int] = []
+    asked: dict[str, str] = {}
+    for _ in range(7):
+        part = read(limit="500", **asked)
+        seen += [each["timestamp_ms"] - first_ms for each in part["records"]]
+        asked = {"cursor": part["cursor"]}
+    assert seen == list(reversed(range(3000))) and part["is_done"]
 
 
 def test_nothing_is_fetched_before_it_is_asked_for(console: Console) -> None:
