@@ -26,7 +26,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
-from barnabas_broker.network.handshakes import HandshakeRate, TlsHandshake
+from barnabas_broker.network.handshakes import HandshakeTurns, TlsHandshake
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.phases import measuring
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
@@ -336,7 +336,9 @@ class KafkaListener:
         self.queued_bytes_max = server.config.queued_response_bytes_max
         self._server = server
         self._security = security
-        self.handshakes = HandshakeRate(server.config.tls_handshakes_per_second_max)
+        self.handshakes = HandshakeTurns(server.config.tls_handshakes_per_second_max)
+        self.silent: dict[TlsHandshake, None] = {}
+        self._turn: asyncio.TimerHandle | None = None
         self._logins = (
             Logins(
                 security.config,
@@ -407,6 +409,19 @@ class KafkaListener:
         """With the certificate of the moment."""
         assert self._security is not None and self._security.tls is not None, "only listeners with TLS shake hands"
         return self._security.tls.context
+
+    def take_turns(self) -> None:
+        """Let those begin whose turn it is, now and as time goes on."""
+        if self._turn is not None:
+            return
+        while (handshake := self.handshakes.take(self.loop.time())) is not None:
+            handshake.begin()
+        if self.handshakes.is_waited_for:
+            self._turn = self.loop.call_later(self.handshakes.wait_s(self.loop.time()), self._take_later_turns)
+
+    def _take_later_turns(self) -> None:
+        self._turn = None
+        self.take_turns()
 
     def begin_handshake(self, handshake: TlsHandshake) -> bool:
         """Count a socket; False when the node, or its address, has as many as it may."""

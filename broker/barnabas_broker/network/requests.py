@@ -37,6 +37,7 @@ from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
+from barnabas_quorum.records_security import AclOperation, AclResourceType
 from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -384,12 +385,17 @@ class ClientRequests:
             self.close(UNAUTHENTICATED)
 
     def _is_of_broker(self, api: registry.Api, version: int, frame: memoryview) -> bool:
-        """Whether a connection on probation may stay: every peer asks for the versions first, a broker fetches then."""
+        """Whether a connection on probation may stay: every peer asks for the versions first and logs in where it must, a broker
+        fetches then."""
         if api.key == ApiKey.API_VERSIONS:
+            return True
+        if self._session is not None and api.key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
             return True
         replica_id = registry.replica_id_of(api, version, frame)
         if replica_id < 0 or replica_id not in self._listener.services.metadata.image.cluster.brokers:
             return False
+        if not self.access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, is_noted=False):
+            return False  # whoever may log in can say that it is a broker
         self.is_on_probation = False
         return True
 

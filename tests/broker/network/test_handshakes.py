@@ -6,13 +6,14 @@ import asyncio
 import ssl
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from barnabas_admin import pki
 from barnabas_broker.network import handshakes
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_broker.network.handshakes import HandshakeRate
+from barnabas_broker.network.handshakes import HandshakeTurns, TlsHandshake
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_broker.security.listener_security import ListenerSecurity, load_listeners
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
@@ -44,14 +45,55 @@ def count_is(server: KafkaServer, count: int) -> bool:
     return len(server.connections) == count
 
 
+class Waiting:
+    """Stands for a handshake that waits."""
+
+    def __init__(self, client_host: str) -> None:
+        self.client_host = client_host
+
+
+def joined(turns: HandshakeTurns, *addresses: str) -> list[Waiting]:
+    found = [Waiting(address) for address in addresses]
+    for each in found:
+        turns.join(cast(TlsHandshake, each))
+    return found
+
+
 def test_turns_come_at_the_rate_after_a_second_of_rest() -> None:
-    rate = HandshakeRate(10)
-    assert [rate.take(100.0) for _ in range(10)] == pytest.approx([0.0] * 10)
-    assert [rate.take(100.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
-    rate.give_back()
-    assert rate.take(100.0) == pytest.approx(0.3)
-    assert rate.take(100.35) == pytest.approx(0.05)
-    assert [rate.take(200.0) for _ in range(11)] == pytest.approx([0.0] * 10 + [0.1])
+    turns = HandshakeTurns(10)
+    joined(turns, *["a"] * 30)
+    assert [turns.take(100.0) is not None for _ in range(12)] == [True] * 10 + [False] * 2
+    assert turns.wait_s(100.0) == pytest.approx(0.1) and turns.take(100.05) is None
+    assert turns.take(100.1001) is not None and turns.take(100.1001) is None
+    assert [turns.take(200.0) is not None for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_addresses_take_turns_and_who_leaves_takes_none() -> None:
+    turns = HandshakeTurns(10)
+    greedy = joined(turns, *["greedy"] * 5)
+    honest = joined(turns, "honest", "honest")
+    turns.leave(cast(TlsHandshake, greedy[1]))
+    turns.leave(cast(TlsHandshake, Waiting("nobody")))
+    order = [turns.take(100.0) for _ in range(4)]
+    assert order == [greedy[0], honest[0], greedy[2], honest[1]]
+
+
+async def test_silent_sockets_delay_no_handshake(
+    security: ListenerSecurity, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took turns: 260 a second from one address kept an honest client waiting for half a minute."""
+    monkeypatch.setattr(handshakes, "SILENT_MAX", 20)
+    config = NetworkConfig(tls_handshakes_per_second_max=2)
+    async with running_server(make_services(), config=config, security=security) as server:
+        silent = [await RawClient.connect(server) for _ in range(40)]
+        async with asyncio.timeout(5):
+            client = await RawClient.connect(server, tls=trusting(authority))
+            assert (await client.call(MetadataRequest(topics=None), 12)).topics
+        await until(lambda: server.stats.connections_closed["limit"] >= 20)
+        assert len(server.handshakes) <= 20
+        for each in silent:
+            each.writer.close()
+        await until(lambda: not server.handshakes)
 
 
 async def test_who_comes_later_waits_and_is_served(security: ListenerSecurity, authority: Path) -> None:
@@ -68,12 +110,14 @@ async def test_who_comes_later_waits_and_is_served(security: ListenerSecurity, a
 async def test_who_would_wait_too_long_gets_no_handshake(
     security: ListenerSecurity, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_TIMEOUT_S", 0.7)
     config = NetworkConfig(tls_handshakes_per_second_max=2)
     async with running_server(make_services(), config=config, security=security) as server:
-        silent = [await RawClient.connect(server) for _ in range(6)]
+        for _ in range(6):  # begins a handshake and does not go on
+            await (await RawClient.connect(server)).send(b"\x16\x03\x01")
         await until(lambda: server.stats.connections_closed["limit"] == 3)  # two at once, one after 0.5 s
-        assert len(server.handshakes) == 3 and len(silent) == 6
+        await until(lambda: server.stats.connections_closed["handshake"] == 3)
+        assert not server.handshakes and not server.addresses
 
 
 async def test_who_says_nothing_or_no_tls_is_closed(

@@ -15,15 +15,18 @@ from barnabas_broker.api import sasl as sasl_api
 from barnabas_broker.network import connection as connection_module
 from barnabas_broker.network import tls_output
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.listener_security import ListenerSecurity, load_listeners
 from barnabas_log.disk import File, RealDisk
+from barnabas_quorum.image.acls import EMPTY_ACLS
+from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
-from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
@@ -96,6 +99,28 @@ async def test_a_client_that_logged_in_is_served_and_named() -> None:
         assert (await client.call(SaslAuthenticateRequest(auth_bytes=RIGHT), 2)).error_code == 0
         assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == 1
         assert [each.principal for each in server.connections] == ["User:alice"]
+
+
+async def test_when_clients_have_all_connections_a_follower_that_logs_in_still_gets_one() -> None:
+    config = NetworkConfig(max_connections=1, inter_broker_connections_reserved=1)
+    request = fetch_of_one()
+    request.replica_id, request.replica_state = 2, ReplicaState(replica_id=2, replica_epoch=1)
+    access = AccessControl(Authorizer(super_users=["User:alice"]), acls=lambda: EMPTY_ACLS)
+    users = sasl_security(**{"plain.sasl.jaas.config": LINE.replace(";", ' user_bob="his";')})
+    async with running_server(make_services(access=access), config, security=users) as server:
+        stranger = await RawClient.connect(server)
+        await until(lambda: len(server.connections) == 1)
+        for name, token, is_let_in in (("bob", b"\0bob\0his", False), ("alice", RIGHT, True)):
+            follower = await RawClient.connect(server)
+            await follower.call(ApiVersionsRequest(), 3)
+            await follower.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert (await follower.call(SaslAuthenticateRequest(auth_bytes=token), 2)).error_code == 0
+            if is_let_in:
+                assert (await follower.call(request, 17)).error_code == 0, name
+            else:
+                await follower.send(follower.frame(request, 17)[1])
+                assert await is_closed(follower), name
+        stranger.writer.close()
 
 
 @pytest.mark.parametrize(
