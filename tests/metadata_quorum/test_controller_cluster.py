@@ -29,6 +29,7 @@ from barnabas_quorum.controller.requests_security import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
+from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_quorum.image.features import (
     ELR_VERSION,
     GROUP_VERSION,
@@ -240,7 +241,12 @@ def test_an_acl_exists_once_and_goes_once() -> None:
         {"resource_type": AclResourceType.CLUSTER, "resource_name": "mine"},
         {"principal": "alice"},
         {"principal": "User:"},
+        {"principal": "user:bob"},
+        {"principal": "Group:admins"},
         {"host": ""},
+        {"host": "10.0.0.0/8"},
+        {"host": "client.example"},
+        {"host": "127.0.0.1 "},
     ],
 )
 def test_an_acl_that_cannot_be_is_refused_alone(what: dict[str, Any]) -> None:
@@ -248,6 +254,18 @@ def test_an_acl_that_cannot_be_is_refused_alone(what: dict[str, Any]) -> None:
     bad, good = cluster.do(CreateAcls(entries=(acl(**what), acl()))).errors
     assert bad.code is ErrorCode.INVALID_REQUEST and bad.message.startswith("an ACL ") and good is None
     assert acls_of(cluster) == [acl()]
+
+
+def test_a_host_is_kept_and_found_as_connections_have_it() -> None:
+    cluster = one()
+    java, mapped = acl(host="0:0:0:0:0:0:0:1"), acl(host="::FFFF:127.0.0.1")
+    assert cluster.do(CreateAcls(entries=(java, acl(host="::1"), mapped))).errors == (None, None, None)
+    assert acls_of(cluster) == [acl(host="127.0.0.1"), acl(host="::1")]
+    authorizer = Authorizer()
+    authorizer.follow(cluster.image.acls.entries)
+    assert authorizer.authorize("User:a", "::1", AclOperation.READ, AclResourceType.TOPIC, "t").is_allowed
+    (gone,) = cluster.do(DeleteAcls(filters=(AclFilter(host="0:0:0:0:0:0:0:1"),))).results
+    assert [entry.host for entry in gone.entries] == ["::1"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ Read next:  image/acls.py.
 
 from __future__ import annotations
 
+import ipaddress
+from dataclasses import replace
 from random import Random
 
 from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
@@ -19,7 +21,7 @@ from barnabas_quorum.controller.requests_security import (
     DeletedAcls,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.acls import AccessControlEntry
+from barnabas_quorum.image.acls import WILDCARD, AccessControlEntry, normal_host
 from barnabas_quorum.image.features import METADATA_VERSION_SECURITY
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import Record
@@ -35,6 +37,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 CLUSTER_RESOURCE_NAME = "kafka-cluster"
+USER_TYPE = "User"
 
 
 @decides(CreateAcls)
@@ -51,7 +54,7 @@ def create_acls(
     errors: list[KafkaError | None] = []
     for entry in request.entries:
         try:
-            _check_entry(entry)
+            entry = _checked(entry)
         except KafkaError as refusal:
             errors.append(refusal)
             continue
@@ -109,7 +112,10 @@ def _new_id(taken: set[Uuid], random: Random) -> Uuid:
             return acl_id
 
 
-def _check_entry(entry: AccessControlEntry) -> None:
+def _checked(entry: AccessControlEntry) -> AccessControlEntry:
+    """The entry, its host in normal form. Raises INVALID_REQUEST for one that is none, and for one that would match nobody: a DENY
+    of that kind fails open."""
+
     def refuse(reason: str) -> KafkaError:
         return KafkaError.of(ErrorCode.INVALID_REQUEST, f"an ACL {reason}")
 
@@ -127,5 +133,16 @@ def _check_entry(entry: AccessControlEntry) -> None:
     kind, colon, name = entry.principal.partition(":")
     if not (kind and colon and name):
         raise refuse(f"needs a principal TYPE:NAME, such as User:alice or User:*, not {entry.principal!r}")
+    if kind != USER_TYPE:
+        raise refuse(f"is for {USER_TYPE}:NAME, not for a principal of type {kind!r}, which nobody has here")
     if not entry.host:
         raise refuse("needs a host address; * means all hosts")
+    host = normal_host(entry.host)
+    try:
+        if host != WILDCARD:
+            ipaddress.ip_address(host)
+    except ValueError:
+        raise refuse(
+            f"takes one address as its host, or * for all: {entry.host!r} would match no client (names and networks are not looked up)"
+        ) from None
+    return replace(entry, host=host)

@@ -7,6 +7,7 @@ Read next:  metadata.py.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import singledispatchmethod
@@ -25,6 +26,15 @@ from barnabas_wire.kafka.ids import Uuid
 
 WILDCARD = "*"
 """The resource name of a literal ACL, or its host, that means every one."""
+
+
+def normal_host(text: str) -> str:
+    """An address in the form in which connections have it: `0:0:0:0:0:0:0:1`, as Java writes it, is `::1`. Other text is left."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -59,7 +69,7 @@ class AclFilter:
             self.resource_type in (AclResourceType.ANY, entry.resource_type)
             and self._means_pattern(entry)
             and self.principal in (None, entry.principal)
-            and self.host in (None, entry.host)
+            and (self.host in (None, entry.host) or normal_host(self.host or "") == entry.host)
             and self.operation in (AclOperation.ANY, entry.operation)
             and self.permission in (AclPermission.ANY, entry.permission)
         )
