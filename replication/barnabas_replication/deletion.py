@@ -80,19 +80,22 @@ def deletion_offset(partition: Partition, offset: Offset) -> Offset:
     return offset
 
 
-def check_eligible(partition: Partition, eligible: Mapping[BrokerId, str | None]) -> None:
-    """Raise NotEnoughReplicas while a replica that a clean election may take is away: it would bring back what is deleted.
+def find_away(partition: Partition, eligible: Mapping[BrokerId, str | None]) -> NotEnoughReplicas | None:
+    """The refusal while a replica that a clean election may take is away: it would bring back what is deleted. Logged.
 
     Args:
         eligible: see DeletionHost.eligible_elsewhere.
     """
     away = [reason for reason in eligible.values() if reason is not None]
-    if away:
-        raise NotEnoughReplicas(
-            f"{partition.topic_partition}: nothing is deleted while an eligible replica is away, which could be elected and bring it "
-            f"back: {', '.join(away)}. Bring it back, or reassign its replica to a broker that lives; to free disk meanwhile, "
-            "lower retention.ms or retention.bytes of the topic, which every replica applies by itself"
-        )
+    if not away:
+        return None
+    refusal = NotEnoughReplicas(
+        f"{partition.topic_partition}: nothing is deleted while an eligible replica is away, which could be elected and bring it "
+        f"back: {', '.join(away)}. Bring it back, or reassign its replica to a broker that lives; to free disk meanwhile, "
+        "lower retention.ms or retention.bytes of the topic, which every replica applies by itself"
+    )
+    logger.info("%s", refusal)  # Kafka's answer has no room for words
+    return refusal
 
 
 def awaited(
@@ -135,14 +138,18 @@ async def delete_records(
     behind: dict[int, list[BrokerId]] = {}
     deadline_s = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
     starts: dict[UnifiedLog, Offset] = {}
+    refusals: dict[TopicPartition, NotEnoughReplicas | None] = {}
+    """Of each partition once, however often a request names it."""
     for index, (topic_partition, offset) in enumerate(asked):
         try:
             partition = host.leader_partition(topic_partition)
             wanted = deletion_offset(partition, offset)
-            check_eligible(partition, host.eligible_elsewhere(partition))
+            if topic_partition not in refusals:
+                refusals[topic_partition] = find_away(partition, host.eligible_elsewhere(partition))
+            refusal = refusals[topic_partition]
+            if refusal is not None:
+                raise refusal
         except KafkaError as error:
-            if isinstance(error, NotEnoughReplicas):
-                logger.info("%s", error)  # Kafka's answer has no room for words
             results[index] = error
             continue
         waiting[index] = _Waiting(wanted, partition.leader_epoch)
@@ -158,6 +165,7 @@ async def delete_records(
             results[index] = error
             del waiting[index]
     while True:
+        lows: dict[Partition, tuple[set[BrokerId], Offset]] = {}
         for index in tuple(waiting):
             offset, epoch = waiting[index]
             try:
@@ -166,12 +174,14 @@ async def delete_records(
                 results[index] = error
                 del waiting[index]
                 continue
-            followers = awaited(
-                partition,
-                eligible=host.eligible_elsewhere(partition).keys(),
-                is_live=lambda broker_id: host.registered_broker_epoch(broker_id) is not None,
-            )
-            low = low_watermark(partition, followers)
+            if partition not in lows:
+                followers = awaited(
+                    partition,
+                    eligible=host.eligible_elsewhere(partition).keys(),
+                    is_live=lambda broker_id: host.registered_broker_epoch(broker_id) is not None,
+                )
+                lows[partition] = followers, low_watermark(partition, followers)
+            followers, low = lows[partition]
             if low >= offset:
                 results[index] = low
                 del waiting[index]

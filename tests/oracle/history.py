@@ -32,7 +32,7 @@ RECORDS = BATCHES * BATCH_RECORDS
 PRODUCER_ID = 1_000_000
 STARTED_MS = int(time.time() * 1000) - 3_600_000
 """Lately: Kafka forgets a producer whose records are a day old when it starts."""
-OWN_FILES = ("partition.metadata",)
+OWN_FILES = ("partition.metadata", "topic-id.witness")
 """Say which topic it is, by id."""
 
 

@@ -61,7 +61,7 @@ OWN_KEYS = {
         "validate.batches",
     ),
     *("broker.data.lane.timeout.ms", "broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
-    *("log.scrub.bytes.per.second.max", "replica.fetch.silence.time.max.ms"),
+    *("log.retention.clock.skew.max.ms", "log.scrub.bytes.per.second.max", "replica.fetch.silence.time.max.ms"),
     *("log.dir.free.bytes.min", "log.dir.free.bytes.resume", "log.dir.free.check.interval.ms", "log.dir.reserve.bytes"),
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max", "inter.broker.connections.reserved"),
@@ -80,8 +80,8 @@ OWN_RECORDS = {"UnregisterControllerRecord", "ImageHashRecord", "QuarantineRecor
 """The first is Kafka's from 4.4 on."""
 LEFT_OUT_FIELDS = {"is_migrating_zk_broker", "zk_migration_ready", "remove"}
 """ZooKeeper; a quota that is removed is one without a value."""
-OWN_FIELDS = {"faults", "is_in_maintenance"}
-"""Which replicas are corrupt, or without room; which brokers an operator has drained."""
+OWN_FIELDS = {"faults", "is_in_maintenance", "served", "serves"}
+"""Which replicas are corrupt, lost or without room; which brokers are drained; in which epoch a directory was last served from."""
 OWN_FEATURES = {"barnabas.two.phase.version"}
 """Prepared transactions (PrepareTxn)."""
 RENAMED = {

@@ -24,7 +24,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.rights import DELETE, TOPIC
-from barnabas_replication.errors import InternalTopic
+from barnabas_replication.errors import DeletionTimedOut, InternalTopic, NotEnoughReplicas
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -188,6 +188,8 @@ def _result(asked: DeleteRecordsPartition, result: Offset | KafkaError) -> Delet
 
 
 def _kept(asked: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:
+    # Codes say all that there is to know of the others, of which a request may have tens of thousands.
+    message = error.message if isinstance(error, NotEnoughReplicas | DeletionTimedOut) else ""
     return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=-1, error_code=error.code, error_message=str(error)
+        partition_index=asked.partition_index, low_watermark=-1, error_code=error.code, error_message=message
     )
