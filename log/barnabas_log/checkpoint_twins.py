@@ -2,12 +2,13 @@
 
 May touch:  its arguments.            Must not touch: files, logs, clocks.
 Invariants: an offset counts as proved only where file and twin say the same; of two that differ the lower one is taken, which costs
-            time, or brings back what was deleted, and loses nothing.
+            time, and loses nothing; a log start that may be too low for it is in doubt, and other replicas know it better.
 Read next:  saved_offsets.py, which reads and writes both; directory_state.py for where twins stand, and why there.
 
 Kafka's checkpoints have no checksum and take no further line. So a twin stands in the directory that is ours alone, under the
 checkpoint's own name. It is written before its file. Layout (text, UTF-8):
     the checkpoint as it is in Kafka's file, byte by byte
+    checkpoint <file name>                   which of the four it is, so that none is taken for another
     topic-ids <n>                            of recovery points alone, else 0: of which topics the logs are
     <topic> <partition> <topic id>           n times
     crc32c: <8 hexadecimal digits>           of all bytes before this line
@@ -22,13 +23,14 @@ What it means, when they are read:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from barnabas_log.checkpoints import decode_offsets, encode_offsets, seal, unseal
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
+_CHECKPOINT = "checkpoint {}\n"
 _TOPIC_IDS = b"topic-ids "
 
 Offsets = Mapping[TopicPartition, Offset]
@@ -52,23 +54,28 @@ class Settled(NamedTuple):
     """What is wrong, in words; empty when nothing is."""
     is_known: bool = True
     """Whether either of the two could be read; else nothing is known, and the offsets are empty."""
+    differing: frozenset[TopicPartition] | None = None
+    """Whose entries differ, where both could be read; None where either could not."""
 
 
-def encode_twin(offsets: Offsets, topic_ids: Mapping[TopicPartition, Uuid]) -> bytes:
-    """The twin's content."""
+def encode_twin(name: str, offsets: Offsets, topic_ids: Mapping[TopicPartition, Uuid]) -> bytes:
+    """The twin's content; name: of the checkpoint's file."""
     named = sorted(topic_ids.items())
-    lines = "".join(f"{name.topic} {name.partition} {topic_id}\n" for name, topic_id in named)
-    return seal(encode_offsets(offsets) + _TOPIC_IDS + f"{len(named)}\n{lines}".encode())
+    lines = "".join(f"{log.topic} {log.partition} {topic_id}\n" for log, topic_id in named)
+    main = encode_offsets(offsets) + _CHECKPOINT.format(name).encode()
+    return seal(main + _TOPIC_IDS + f"{len(named)}\n{lines}".encode())
 
 
 def decode_twin(content: bytes, path: str) -> Twin | None:
-    """None where the checksum is wrong, or it is none of ours."""
+    """None where the checksum is wrong, or it is none of ours, or another checkpoint's; path: of Kafka's file."""
     body = unseal(content)
     if body is None:
         return None
     main, found, ids = body.rpartition(_TOPIC_IDS)
-    if not found:
+    name = _CHECKPOINT.format(path.rpartition("/")[2]).encode()
+    if not found or not main.endswith(name):
         return None
+    main = main.removesuffix(name)
     try:
         offsets = decode_offsets(main, path)
         topic_ids = {}
@@ -101,9 +108,28 @@ def settle(main: bytes | None, twin: bytes | None, *, path: str) -> Settled:
     if offsets is None:
         return Settled(dict(told.offsets), told, False, doubt)
     if offsets == told.offsets:
-        return Settled(offsets, told, True)
+        return Settled(offsets, told, True, differing=frozenset())
     lower = {name: min(offset, offsets.get(name, offset)) for name, offset in told.offsets.items()}
-    differing = sorted(str(name) for name in {*offsets, *told.offsets} if offsets.get(name) != told.offsets.get(name))
-    few = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
+    differing = frozenset(name for name in {*offsets, *told.offsets} if offsets.get(name) != told.offsets.get(name))
     lower.update({name: Offset(0) for name in offsets if name not in lower})
-    return Settled(lower, told, False, f"{path} and its twin differ ({few}): the lower offsets are taken")
+    doubt = f"{path} and its twin differ ({few_of(differing)}): the lower offsets are taken"
+    return Settled(lower, told, False, doubt, differing=differing)
+
+
+def is_start_doubted(starts: Settled, name: TopicPartition, *, has_twins: bool, was_written: bool) -> bool:
+    """Whether a log may start later than the log starts say: for want of a file or twin that was there, or since the two differ.
+
+    No twins at all are what a former version leaves, and no files at all a directory that never lived for a minute: neither is a doubt.
+
+    Args:
+        has_twins: whether another checkpoint has its twin, so that this one had it, too.
+        was_written: whether the directory says in another way that the log starts were once written.
+    """
+    if starts.differing is not None:
+        return name in starts.differing
+    return bool(starts.doubt) or starts.twin is not None or has_twins or (was_written and not starts.is_known)
+
+
+def few_of(names: Collection[TopicPartition]) -> str:
+    """The first of them, for words."""
+    return ", ".join(sorted(map(str, names))[:3]) + (", …" if len(names) > 3 else "")

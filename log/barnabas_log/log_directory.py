@@ -100,7 +100,7 @@ class LogDirectory:
         finish_refills(self._disk, self.path)
         self.state.load()
         saved = self.saved
-        saved.load()
+        saved.load(was_served=self.state.has_second_witness)
         opening: list[Callable[[], UnifiedLog]] = []
         for name in self._disk.list_directory(self.path):
             path = self.file(name)
@@ -142,6 +142,7 @@ class LogDirectory:
             of = log.topic_partition
             log.was_flushed = broker_epoch is not None or bool(saved.recovery_points.get(of))
             log.was_committed = log.was_flushed or bool(saved.high_watermarks.get(of))
+        saved.note_doubted_starts(opened)
         for result in results:
             if isinstance(result, BaseException):
                 for log in opened:

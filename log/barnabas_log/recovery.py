@@ -101,6 +101,8 @@ class RecoveredLog(NamedTuple):
     """What is not sound below the recovery point."""
     has_gaps: bool = False
     """Whether offsets are known to be missing between batches, for compaction took them."""
+    is_start_doubted: bool = False
+    """Whether the leader epochs were once those of a log that started later."""
 
 
 def recover_log(
@@ -152,7 +154,7 @@ def recover_log(
         epochs.is_dirty = True
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset, report=report)
     indexed = len(segments) if is_clean_shutdown else _first_to_prove(segments, bounds.recovery_point)
-    epochs = _load_epochs(
+    epochs, told_start = _load_epochs(
         disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments, indexed=indexed, log_start_offset=log_start_offset
     )
     saved = list(epochs.entries)
@@ -198,6 +200,13 @@ def recover_log(
             disk.remove(snapshot_path(directory, offset))
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
     start_offset = max(log_start_offset, segments[0].base_offset)
+    is_start_doubted = False
+    if start_offset < told_start <= end_offset:
+        with suppress(CorruptBatch, FileNotFoundError):
+            first = _batch_from(segments, start_offset)
+            is_start_doubted = (
+                first is not None and first.base_offset < told_start and first.partition_leader_epoch >= 0
+            )
     damage = tuple(damage for segment in segments for damage in segment.damaged)
     for epoch, start in saved:
         # The batch that began it cannot be read, but its start was saved before it. Without it this replica would take committed
@@ -234,7 +243,16 @@ def recover_log(
         )
     has_gaps = bool(may_have_gaps) or any(segment.has_gaps for segment in segments)
     return RecoveredLog(
-        Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage, has_gaps
+        Segments(segments),
+        epochs,
+        producers,
+        aborted,
+        start_offset,
+        end_offset,
+        report,
+        damage,
+        has_gaps,
+        is_start_doubted,
     )
 
 
@@ -298,8 +316,9 @@ def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_
 
 def _load_epochs(
     disk: Disk, path: str, segments: list[LogSegment], *, indexed: int, log_start_offset: Offset
-) -> LeaderEpochs:
+) -> tuple[LeaderEpochs, Offset]:
     """From the checkpoint; from the headers of all batches where there is none, none that can be read, or one that they contradict.
+    And where the log started when the checkpoint was written, as far as that tells; NO_OFFSET where it does not.
 
     indexed: of so many segments the indexes are believed.
     """
@@ -308,6 +327,7 @@ def _load_epochs(
     except CorruptCheckpoint as error:
         logger.warning("%s; epochs are taken from the batches", error)
         epochs = LeaderEpochs(disk, path)
+    told_start = epochs.entries[0][1] if epochs.entries else NO_OFFSET
     with suppress(CorruptBatch, FileNotFoundError):  # what cannot be read contradicts nothing
         contradiction = _contradiction(epochs, segments[:indexed], log_start_offset=log_start_offset)
         if contradiction:
@@ -327,7 +347,7 @@ def _load_epochs(
             for epoch, start in found:
                 if epoch <= (found[-1][0] if latest is None else latest):
                     epochs.assign(epoch, start)
-    return epochs
+    return epochs, told_start
 
 
 def _contradiction(epochs: LeaderEpochs, segments: list[LogSegment], *, log_start_offset: Offset) -> str:

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from barnabas_log import checkpoints
-from barnabas_log.checkpoint_twins import Settled, encode_twin, settle
+from barnabas_log.checkpoint_twins import Settled, encode_twin, few_of, is_start_doubted, settle
 from barnabas_log.directory_state import OWN_DIRECTORY, write_own_file
 from barnabas_log.disk import Disk
 from barnabas_log.room import Reserve, is_no_room
@@ -54,6 +54,9 @@ class SavedOffsets:
         """After load: up to where logs were flushed for sure, and of which topics they are; empty where nothing is sure."""
         self.doubts: list[str] = []
         """After load: what is wrong with the files."""
+        self._starts = Settled({}, None, False)
+        self._had_starts = False
+        self._has_twins = False
         self._point_ids: dict[TopicPartition, Uuid] = {}
         self.has_recovery_points = False
         """Whether the file of the recovery points could be read: then a log that it does not name is younger than the file."""
@@ -74,8 +77,11 @@ class SavedOffsets:
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Read the files and their twins, blocking; checkpoint_twins.py says what is believed. Raises OSError."""
+    def load(self, *, was_served: bool = False) -> None:
+        """Read the files and their twins, blocking; checkpoint_twins.py says what is believed. Raises OSError.
+
+        was_served: whether the directory says that a version with twins has opened it before.
+        """
         points = self._read(checkpoints.RECOVERY_POINTS_FILE)
         starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
         self.recovery_points, self.log_starts = points.offsets, starts.offsets
@@ -83,10 +89,33 @@ class SavedOffsets:
         clean = self._read(checkpoints.CLEAN_OFFSETS_FILE)
         self.clean_offsets, self.has_clean_offsets = clean.offsets, clean.is_known
         self.is_log_start_proved = starts.is_proved
+        self._starts, self._had_starts = starts, was_served or points.is_known
+        self._has_twins = points.twin is not None
         self.has_recovery_points = points.is_known
         if points.twin is not None:
             offsets, self._point_ids = points.twin.offsets, dict(points.twin.topic_ids)
             self.proved_points = {name: (of, offsets[name]) for name, of in self._point_ids.items() if name in offsets}
+
+    def note_doubted_starts(self, logs: Sequence[UnifiedLog]) -> None:
+        """After the logs were opened: mark those of which nobody knows here where they start, and tell."""
+        for log in logs:
+            name = log.topic_partition
+            log.is_start_doubted = log.log_start_offset < log.log_end_offset and (
+                log.is_start_doubted
+                or is_start_doubted(self._starts, name, has_twins=self._has_twins, was_written=self._had_starts)
+                or log.log_start_offset < self.log_starts.get(name, 0)
+            )
+        doubted = [log.topic_partition for log in logs if log.is_start_doubted]
+        if not doubted:
+            return
+        doubt = (
+            f"{self._directory}/{checkpoints.LOG_START_OFFSETS_FILE} and its twin do not prove where {len(doubted)} logs start "
+            f"({few_of(doubted)}): leaders ask their in-sync followers; where there is none, records that were deleted may be "
+            "read again, and are to be deleted again"
+        )
+        logger.warning("%s", doubt)
+        if not self._starts.doubt:
+            self.doubts.append(doubt)
 
     @property
     def _files(self) -> dict[str, dict[TopicPartition, Offset]]:
@@ -297,5 +326,11 @@ class SavedOffsets:
                 if (topic_id := known.get(each) or self._point_ids.get(each)) not in (None, ZERO_UUID)
             }
         own_directory = f"{self._directory}/{OWN_DIRECTORY}"
-        write_own_file(self._disk, own_directory, name, encode_twin(offsets, topic_ids))
+        named: Mapping[TopicPartition, Offset] = offsets
+        if name == checkpoints.LOG_START_OFFSETS_FILE:
+            # The twin alone names a start that is in doubt, so that it is in doubt after a kill, too.
+            doubted = {each: Offset(0) for each, log in tuple(self._logs.items()) if log.is_start_doubted}
+            named = {**doubted, **offsets}
+            offsets = {each: offset for each, offset in offsets.items() if each not in doubted}
+        write_own_file(self._disk, own_directory, name, encode_twin(name, named, topic_ids))
         checkpoints.write_offsets(self._disk, f"{self._directory}/{name}", offsets)

@@ -143,6 +143,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
     log.segments.replace_all(active)
     log.active = active
     log.log_start_offset = offset
+    log.is_start_doubted = False
     log.damage = ()
     log.doubted_from = NO_OFFSET
     log.producers.clear(offset)

@@ -100,6 +100,8 @@ class UnifiedLog(LogWriter):
         self.recovery_report: RecoveryReport = recovered.report
         self.log_start_offset = recovered.log_start_offset
         """First offset that may be read."""
+        self.is_start_doubted = recovered.is_start_doubted
+        """Whether it may start later than this broker knows: its leader asks the other replicas."""
         self.high_watermark = min(max(high_watermark, recovered.log_start_offset), recovered.log_end_offset)
         self.is_closed = False
         self._removals: list[tuple[int, str]] = []

@@ -1,8 +1,8 @@
-"""Followers' log starts that are to rise with their leaders': saved first, a file at a time, then moved.
+"""Log starts that are to rise with another replica's: saved first, a file at a time, then moved.
 
 May touch:  asyncio, the logs' manager.   Must not touch: the network, partitions' state.
 Invariants: what a follower reports as its log start is in a checkpoint file, so that it never falls again.
-Read next:  barnabas_log/manager.py, `raise_log_starts`; deletion.py for the leader's side.
+Read next:  barnabas_log/checkpointing.py, `raise_log_starts`; deletion.py for the leader's side; start_witness.py.
 """
 
 from __future__ import annotations

@@ -245,6 +245,7 @@ class ReplicaManager(LogManagerListener):
             return
         if partition.is_leader:
             partition.follower_fetches.note()
+            partition.settle_log_start()
         else:
             self._followers.on_log_start_moved(partition)
 

@@ -44,12 +44,13 @@ def list_offset(
 
     is_read_committed: the latest is the last stable offset, else the high watermark.
 
-    Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207) and while damage may hide the end of a
-    transaction, and check_leader's errors.
+    Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), while damage may hide the end of a
+    transaction and while the log's start is in doubt, and check_leader's errors.
     """
     partition.check_leader(current_leader_epoch)
     log = partition.log
     if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        partition.check_log_start()
         return ListedOffset(-1, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset))
     if timestamp_ms == LATEST_TIERED_TIMESTAMP:
         return ListedOffset(-1, Offset(-1), NO_EPOCH)
@@ -93,6 +94,7 @@ async def list_offset_by_time(
     Raises what list_offset raises, CorruptBatch, StorageFailed and OutOfDescriptors.
     """
     partition.check_leader(current_leader_epoch)
+    partition.check_log_start()
     led_epoch = partition.leader_epoch
     try:
         found = await _search(partition, timestamp_ms, run_blocking)

@@ -36,6 +36,7 @@ from barnabas_replication.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
 from barnabas_replication.isr import IsrState
@@ -45,6 +46,7 @@ from barnabas_replication.requests import (
     Buffer,
     CurrentLeader,
 )
+from barnabas_replication.start_witness import witnessed_start
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
@@ -100,7 +102,7 @@ class PartitionHost(Protocol):
         ...
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """Move the start of a follower's log up, once that is saved: what it reports to its leader must not fall again."""
+        """Move the start of its log up, once that is saved: what a follower reports to its leader must not fall again."""
         ...
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
@@ -372,6 +374,7 @@ class Partition:
             self.consumer_fetches.wake()
         if self.remotes:
             self.host.on_high_watermark_advance(self)
+        self.settle_log_start()
 
     def _is_about_to_join(self, replica: RemoteReplica, now_ms: int) -> bool:
         return (
@@ -398,6 +401,42 @@ class Partition:
         """Set the HW, of the log too. Nobody is answered."""
         self.high_watermark = offset
         self.log.update_high_watermark(offset)
+
+    def settle_log_start(self) -> None:
+        """Have a leader's log start where its in-sync followers' do, if nobody here knows for sure where it starts."""
+        log = self.log
+        if not log.is_start_doubted or not self.is_leader or self.storage_error is not None:
+            return
+        if len(self.replicas) == 1:
+            log.is_start_doubted = False  # nobody else knows, and that was said when it was opened
+            return
+        followers = [self.remotes.get(each) for each in self.isr.committed if each != self.host.broker_id]
+        start = witnessed_start(
+            log_start_offset=log.log_start_offset,
+            high_watermark=self.high_watermark,
+            follower_starts=[NO_OFFSET if each is None else each.log_start_offset for each in followers],
+        )
+        if start is None:
+            return
+        if start > log.log_start_offset:
+            self.host.raise_log_start(self, start)
+        else:
+            log.is_start_doubted = False
+            logger.info("%s: the log starts at %d, as its in-sync followers confirm", self.topic_partition, start)
+
+    def check_log_start(self) -> None:
+        """Raise OffsetNotAvailable while a consumer might be shown deleted records, and in-sync followers know which.
+
+        One who leads alone gives the others replica.lag.time.max.ms to come in sync: after a stop of all they take turns.
+        """
+        if not self.log.is_start_doubted or not self.is_leader or len(self.replicas) == 1:
+            return
+        waited_ms = self.host.now_ms() - self.leading_since_ms
+        if len(self.isr.committed) > 1 or waited_ms < self.config.replica_lag_time_ms_max:
+            raise OffsetNotAvailable(
+                f"{self.topic_partition}: broker {self.host.broker_id} does not know for sure where its log starts, and waits for "
+                "what its in-sync followers say; ask again"
+            )
 
     # ------------------------------------------------------------------ the ISR
 
@@ -438,6 +477,7 @@ class Partition:
             self.follower_fetches.note()
         self._fail_below_min_isr()
         self.advance_high_watermark(now_ms)
+        self.settle_log_start()
 
     def _fail_below_min_isr(self) -> None:
         if self.waiting_for_commit and len(self.isr.committed) < self.min_isr:

@@ -86,6 +86,8 @@ def fetch_from(
         if not log_start <= offset <= log_end:
             raise OffsetOutOfRange(f"{partition.topic_partition} holds {log_start} to {log_end}, not {offset}")
         if is_consumer:
+            if log.is_start_doubted:
+                partition.check_log_start()
             end = log.last_stable_offset if request.is_read_committed else partition.high_watermark
             if request.rack and partition.is_leader:
                 preferred = _preferred_read_replica(partition, request.rack, offset)
@@ -215,6 +217,8 @@ def _note_follower(
     partition.remotes[replica_id] = moved
     if replica_id not in partition.isr.maximal:
         isr_changes.expand_isr(partition, moved)
+    if partition.log.is_start_doubted:
+        partition.settle_log_start()
     if durable_end != replica.end_offset:
         partition.advance_high_watermark(now_ms)
         return False

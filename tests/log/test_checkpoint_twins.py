@@ -44,7 +44,7 @@ def test_what_is_believed(
 ) -> None:
     settled = settle(
         encode_offsets(main) if isinstance(main, dict) else main,
-        encode_twin(twin, IDS) if isinstance(twin, dict) else twin,
+        encode_twin("checkpoint", twin, IDS) if isinstance(twin, dict) else twin,
         path="d/checkpoint",
     )
     assert (settled.offsets, settled.is_proved, bool(settled.doubt)) == (taken, is_proved, is_doubted)
@@ -53,7 +53,7 @@ def test_what_is_believed(
 
 def test_no_flipped_bit_of_either_raises_an_offset_or_counts_as_proved() -> None:
     right = offsets(a=100, b=1)
-    sound = encode_offsets(right), encode_twin(right, IDS)
+    sound = encode_offsets(right), encode_twin("checkpoint", right, IDS)
     for which in (0, 1):
         for position in range(len(sound[which])):
             for bit in range(8):
@@ -66,8 +66,11 @@ def test_no_flipped_bit_of_either_raises_an_offset_or_counts_as_proved() -> None
 
 
 def test_a_twin_is_read_whole_or_not_at_all() -> None:
-    whole = encode_twin(offsets(a=5), IDS)
-    assert decode_twin(whole, "x") == (offsets(a=5), IDS)
+    whole = encode_twin("x", offsets(a=5), IDS)
+    assert decode_twin(whole, "d/x") == (offsets(a=5), IDS)
+    assert decode_twin(whole, "d/y") is None, (
+        "of another checkpoint: recovery points as log starts would empty every log"
+    )
     for size in range(len(whole)):
         assert decode_twin(whole[:size], "x") is None
     assert decode_twin(whole + b"x", "x") is None

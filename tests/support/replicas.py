@@ -205,9 +205,10 @@ class PartitionBench:
         leader_epoch: int = -1,
         broker_epoch: int | None = None,
         flushed: int = -1,
+        start: int = 0,
         bytes_left: int | None = None,
     ) -> FetchOutcome:
-        """One fetch of a follower (or a consumer: replica -1); bytes_left: what earlier partitions left of the whole answer."""
+        """One fetch of a follower (or a consumer: replica -1); start: of its log; bytes_left: what others left of the answer."""
         request = FetchSpec(
             replica_id=BrokerId(replica),
             replica_epoch=self.host.epochs.get(replica, -1) if broker_epoch is None else broker_epoch,
@@ -219,7 +220,7 @@ class PartitionBench:
             Epoch(leader_epoch),
             Offset(offset),
             Epoch(last_epoch),
-            Offset(0),
+            Offset(start),
             flushed_offset=Offset(flushed),
         )
         outcome = reads.fetch_from(
