@@ -8,7 +8,7 @@ Read next:  saved_offsets.py, which reads and writes both; directory_state.py fo
 Kafka's checkpoints have no checksum and take no further line. So a twin stands in the directory that is ours alone, under the
 checkpoint's own name. It is written before its file. Layout (text, UTF-8):
     the checkpoint as it is in Kafka's file, byte by byte
-    checkpoint <file name>                   which of the four it is, so that none is taken for another
+    of <file name>                           which of the four it is, so that none is taken for another
     topic-ids <n>                            of recovery points alone, else 0: of which topics the logs are
     <topic> <partition> <topic id>           n times
     crc32c: <8 hexadecimal digits>           of all bytes before this line
@@ -30,7 +30,7 @@ from barnabas_log.checkpoints import decode_offsets, encode_offsets, seal, unsea
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
-_CHECKPOINT = "checkpoint {}\n"
+_OF = b"of %b\n"
 _TOPIC_IDS = b"topic-ids "
 
 Offsets = Mapping[TopicPartition, Offset]
@@ -62,7 +62,7 @@ def encode_twin(name: str, offsets: Offsets, topic_ids: Mapping[TopicPartition, 
     """The twin's content; name: of the checkpoint's file."""
     named = sorted(topic_ids.items())
     lines = "".join(f"{log.topic} {log.partition} {topic_id}\n" for log, topic_id in named)
-    main = encode_offsets(offsets) + _CHECKPOINT.format(name).encode()
+    main = encode_offsets(offsets) + _OF % name.encode()
     return seal(main + _TOPIC_IDS + f"{len(named)}\n{lines}".encode())
 
 
@@ -72,7 +72,7 @@ def decode_twin(content: bytes, path: str) -> Twin | None:
     if body is None:
         return None
     main, found, ids = body.rpartition(_TOPIC_IDS)
-    name = _CHECKPOINT.format(path.rpartition("/")[2]).encode()
+    name = _OF % path.rpartition("/")[2].encode()
     if not found or not main.endswith(name):
         return None
     main = main.removesuffix(name)
