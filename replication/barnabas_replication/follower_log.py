@@ -46,6 +46,8 @@ def append_as_follower(
         partition.set_high_watermark(following)
         if partition.consumer_fetches:
             partition.consumer_fetches.wake()
+    if log.is_start_doubted and 0 <= log_start_offset <= log.log_start_offset:
+        log.is_start_doubted = False  # its leader's decides
     if log_start_offset > log.log_start_offset and partition.high_watermark > log.log_start_offset:
         partition.host.raise_log_start(partition, min(log_start_offset, partition.high_watermark))
     return has_grown

@@ -9,6 +9,7 @@ import pytest
 from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.errors import OffsetOutOfRange
 from barnabas_replication.errors import OffsetNotAvailable
+from barnabas_replication.follower_log import append_as_follower
 from barnabas_replication.isr import IsrState
 from barnabas_replication.offset_lookup import EARLIEST_TIMESTAMP, list_offset
 from barnabas_replication.start_witness import witnessed_start
@@ -80,6 +81,21 @@ def test_a_follower_out_of_sync_is_no_witness_and_a_sole_replica_asks_nobody(tmp
     bench.partition.replicas = (BrokerId(1),)
     bench.partition.settle_log_start()
     assert (bench.log.log_start_offset, bench.log.is_start_doubted) == (1, False)
+    bench.close()
+
+
+def test_a_follower_takes_its_leaders_word(tmp_path: Path) -> None:
+    bench = PartitionBench(tmp_path)
+    bench.follow()
+    bench.log.is_start_doubted = True
+    for number, is_doubted in enumerate((True, False)):  # it moves first
+        append_as_follower(
+            bench.partition,
+            batch(3, base_offset=3 * number, leader_epoch=1),
+            high_watermark=Offset(3),
+            log_start_offset=Offset(2),
+        )
+        assert (bench.log.log_start_offset, bench.log.is_start_doubted) == (2, is_doubted)
     bench.close()
 
 
