@@ -8,10 +8,10 @@ Read next:  saved_offsets.py, which reads and writes both; directory_state.py fo
 Kafka's checkpoints have no checksum and take no further line. So a twin stands in the directory that is ours alone, under the
 checkpoint's own name. It is written before its file. Layout (text, UTF-8):
     the checkpoint as it is in Kafka's file, byte by byte
-    of <file name>                           which of the four it is, so that none is taken for another
     topic-ids <n>                            of recovery points alone, else 0: of which topics the logs are
     <topic> <partition> <topic id>           n times
-    crc32c: <8 hexadecimal digits>           of all bytes before this line
+    crc32c: <8 hexadecimal digits>           of the checkpoint's file name and all bytes before this line: none is
+                                             taken for another's
 
 What it means, when they are read:
     both say the same                        proved
@@ -30,7 +30,6 @@ from barnabas_log.checkpoints import decode_offsets, encode_offsets, seal, unsea
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
-_OF = b"of %b\n"
 _TOPIC_IDS = b"topic-ids "
 
 Offsets = Mapping[TopicPartition, Offset]
@@ -62,20 +61,17 @@ def encode_twin(name: str, offsets: Offsets, topic_ids: Mapping[TopicPartition, 
     """The twin's content; name: of the checkpoint's file."""
     named = sorted(topic_ids.items())
     lines = "".join(f"{log.topic} {log.partition} {topic_id}\n" for log, topic_id in named)
-    main = encode_offsets(offsets) + _OF % name.encode()
-    return seal(main + _TOPIC_IDS + f"{len(named)}\n{lines}".encode())
+    return seal(encode_offsets(offsets) + _TOPIC_IDS + f"{len(named)}\n{lines}".encode(), name=name)
 
 
 def decode_twin(content: bytes, path: str) -> Twin | None:
     """None where the checksum is wrong, or it is none of ours, or another checkpoint's; path: of Kafka's file."""
-    body = unseal(content)
+    body = unseal(content, name=path.rpartition("/")[2])
     if body is None:
         return None
     main, found, ids = body.rpartition(_TOPIC_IDS)
-    name = _OF % path.rpartition("/")[2].encode()
-    if not found or not main.endswith(name):
+    if not found:
         return None
-    main = main.removesuffix(name)
     try:
         offsets = decode_offsets(main, path)
         topic_ids = {}

@@ -140,15 +140,18 @@ def write_clean_shutdown(disk: Disk, path: str, *, broker_epoch: int) -> None:
     disk.write_file_atomically(path, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
 
 
-def seal(body: bytes) -> bytes:
-    """The text with its checksum as a last line, `crc32c: <8 hexadecimal digits>`: of files that are our own."""
-    return body + b"crc32c: %08x\n" % crc32c(body)
+def seal(body: bytes, *, name: str = "") -> bytes:
+    """The text with its checksum as a last line, `crc32c: <8 hexadecimal digits>`: of files that are our own.
+
+    name: taken into the checksum, where one file's content must not pass for another's.
+    """
+    return body + b"crc32c: %08x\n" % crc32c(name.encode() + body)
 
 
-def unseal(content: bytes) -> bytes | None:
+def unseal(content: bytes, *, name: str = "") -> bytes | None:
     """The text of a sealed file; None where its checksum is missing or wrong."""
     body = content[:-_SEAL_BYTES]
-    return body if content == seal(body) else None
+    return body if content == seal(body, name=name) else None
 
 
 def _encode(lines: Iterable[str], count: int) -> bytes:
