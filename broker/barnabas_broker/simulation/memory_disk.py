@@ -326,6 +326,7 @@ class MemoryDisk:
             inode.content += _survive(bytes(survivor.content), survivor.durable, random)
             inode.durable = bytes(inode.content)
             inode.rot = {place: bits for place, bits in survivor.rot.items() if place < len(inode.content)}
+            after.make_directory(path.rpartition("/")[0])  # which may have been removed, and that not reached the disk
         after.durable_names = dict(after.names)
         return after
 
