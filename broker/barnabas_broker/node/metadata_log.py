@@ -42,6 +42,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas_broker.node.flush_marks import FlushMarks
 from barnabas_broker.node.metadata_log_opening import (
+    DamagedLog,
     choose_start,
     find_voter_sets,
     look_for_damage,
@@ -52,7 +53,7 @@ from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log import retiring, truncating
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import InconsistentTopicId, NoRoom
 from barnabas_log.opening import open_partition_log
 from barnabas_log.room import Reserve, is_no_room
 from barnabas_log.segment import LOG_SUFFIX, segment_path
@@ -181,17 +182,23 @@ class MetadataLog:
         look_for_damage(
             disk, directory, marks.last, snapshots=snapshots, head=head, replica=replica, voters=formatted_voters
         )
-        log = open_partition_log(
-            disk=disk,
-            directory=directory,
-            topic_partition=TopicPartition(METADATA_TOPIC, 0),
-            topic_id=METADATA_TOPIC_ID,
-            config=config,
-            now_ms=now_ms,
-            recovery_point=snapshots.ids[-1].end_offset if snapshots.ids else Offset(0),
-            log_start_offset=start,
-            keeps_damage=False,  # a log that ends before its newest snapshot is one that the snapshot replaces, or judged above
-        )
+        try:
+            log = open_partition_log(
+                disk=disk,
+                directory=directory,
+                topic_partition=TopicPartition(METADATA_TOPIC, 0),
+                topic_id=METADATA_TOPIC_ID,
+                config=config,
+                now_ms=now_ms,
+                recovery_point=snapshots.ids[-1].end_offset if snapshots.ids else Offset(0),
+                log_start_offset=start,
+                keeps_damage=False,  # a log that ends before its newest snapshot is one that the snapshot replaces, or judged above
+            )
+        except InconsistentTopicId as error:  # of a log that is always of the same topic
+            raise DamagedLog(
+                f"{error}. If {directory} is this node's metadata log, replace partition.metadata in it by another controller's, where it "
+                "is the same, and remove topic-id.witness, which is written anew; else put the right directory there"
+            ) from error
         report = log.recovery_report
         if report.truncated_bytes:
             logger.info("cut %d bytes of an unfinished write off the metadata log", report.truncated_bytes)
