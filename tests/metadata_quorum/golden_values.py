@@ -609,13 +609,20 @@ HEARTBEATS = [
         want_fence=True,
         want_shutdown=True,
         offline_directories=(uuid(201), uuid(202)),
+        clock_skew_ms=-(1 << 40),
     ),
     BrokerHeartbeat(
         broker_id=BrokerId(0), broker_epoch=0, metadata_offset=Offset(-1), want_fence=False, want_shutdown=False
     ),
 ]
 HEARTBEAT_REPLIES = [
-    BrokerHeartbeatReply(is_caught_up=True, is_fenced=True, should_shutdown=True, report_offset=Offset(1 << 40)),
+    BrokerHeartbeatReply(
+        is_caught_up=True,
+        is_fenced=True,
+        should_shutdown=True,
+        report_offset=Offset(1 << 40),
+        voters_clock_ms=1_700_000_000_123,
+    ),
     BrokerHeartbeatReply(is_fenced=False),
 ]
 ERRORS: list[KafkaError] = [

@@ -259,7 +259,7 @@ def _judge_missing(case: Case, key: TopicPartition, missing: set[int]) -> list[s
     may_hide = case.choice.node in case.down or (case.choice.file in MAY_HIDE and case.partition in (None, key))
     # A log that ends below what was flushed leads nothing before somebody accepts the loss.
     may_hide = may_hide or (
-        case.choice.file == "segment" and case.partition == key and "records_lost" in case.health_reasons
+        case.choice.file == "segment" and case.partition == key and "records_lost" in (case.health_reasons or ())
     )
     if hidden and not may_hide:
         broken.append(f"kept: {words}; {len(hidden)} are on the disk and not read")

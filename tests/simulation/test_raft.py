@@ -73,7 +73,12 @@ def test_same_seed_gives_same_trace_in_any_process() -> None:
 
 def test_run_without_a_crash_is_void() -> None:
     peaceful = replace(
-        Swarm.draw(Random(1)), crash_us=NEVER_US, crash_moments=0, replace_disk_us=NEVER_US, flush_failure_rate=0.0
+        Swarm.draw(Random(1)),
+        crash_us=NEVER_US,
+        crash_moments=0,
+        replace_disk_us=NEVER_US,
+        empty_disk_us=NEVER_US,
+        flush_failure_rate=0.0,
     )
     figures = Simulation(1, steps=3000, swarm=peaceful).run()
     assert figures.committed > 0
