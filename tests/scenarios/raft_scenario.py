@@ -93,6 +93,8 @@ class Node:
     records_max: int = 1000
     is_blank: bool = False
     """Its disk shows nothing of a beginning."""
+    lost: LogEnd | None = None
+    """As the newest flush mark has it."""
     life: int = 1
 
     @property
@@ -105,6 +107,8 @@ class Node:
 
     @property
     def is_forgetful(self) -> bool:
+        if self.lost == UNKNOWN_END and not self.hard_state.has_begun:
+            return True
         mark = FlushMark(Offset(0), LogEnd(Epoch(0), Offset(0)), None)
         found = LogEnd(Epoch(0), Offset(self.end))
         return self.is_blank and has_forgotten(
@@ -244,7 +248,7 @@ class RaftScenario:
 
     def _do_crash(self, name: str) -> None:
         node = self._nodes[int(name)]
-        node.core = None
+        node.lost, node.core = self._core(node).lost_end, None
         node.truncate(node.durable_end)
         self._wire = [
             m for m in self._wire if m.source != node.key and (m.target != node.key or isinstance(m, Request))

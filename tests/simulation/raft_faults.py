@@ -539,9 +539,11 @@ class Faults:
             self.crash(node)
         simulation.figures.emptied += 1
         simulation.invariants.on_emptied(node)
-        # A static set is nowhere but in the checkpoint: without that no replica could come back as a voter.
+        # A static set is nowhere but in the checkpoint: without that no replica could come back as a voter. But whoever formats the disk of
+        # the only first voter for a first start, with its old directory id, asks for a new quorum: nothing tells the two apart.
         is_formatted = not self._swarm.kraft_version or self._random.random() < 0.5
-        node.wipe(node.key, node.bootstrap_voters if is_formatted else VoterSet.unknown())
+        voters = node.bootstrap_voters
+        node.wipe(node.key, voters if is_formatted and len(voters) > 1 else VoterSet.unknown())
         node.is_emptied = True
         return True
 

@@ -55,6 +55,16 @@ def test_a_disk_is_lost_only_where_the_rest_can_elect() -> None:
     Simulation(1142405150, steps=5_000).run()
 
 
+def test_a_voter_that_got_back_its_log_up_to_where_it_was_alone_does_not_lead() -> None:
+    """R9: its disk was emptied, and it stopped when it had fetched no further than its days as the only voter."""
+    Simulation(176937329, steps=5_000).run()
+
+
+def test_the_only_first_voter_is_not_formatted_anew_with_its_old_directory_id() -> None:
+    """R7: that begins a second quorum beside that of the voters that were added, and nobody is there whom it could ask."""
+    Simulation(582731441, steps=5_000).run()
+
+
 def test_same_seed_gives_same_trace_in_any_process() -> None:
     hashes = set()
     for hash_seed in ("1", "4242"):

@@ -202,7 +202,13 @@ class MetadataLog:
         report = log.recovery_report
         if report.truncated_bytes:
             logger.info("cut %d bytes of an unfinished write off the metadata log", report.truncated_bytes)
-        return cls(disk, log, snapshots, head, state_path, hard_state, marks)
+        opened = cls(disk, log, snapshots, head, state_path, hard_state, marks)
+        last = opened._voter_sets[-1][1] if opened._voter_sets else formatted_voters
+        if replica is not None and replica in last and len(last) == 1:
+            opened._has_hard_state = (
+                True  # nobody else asked it for a vote, so the state that is gone held none that counts
+            )
+        return opened
 
     def _begin_marks(self) -> None:
         """All that was found is flushed; what is missing beyond it is remembered."""

@@ -221,11 +221,8 @@ class Replica:
         self.fetch_failures = 0
         self.asked = int(draw() * len(self.voters))
         """Counts fetches that look for a leader, so that each goes to another voter; starts at random."""
-        if self.lost_end == UNKNOWN_END and self.is_sole_voter:
-            # No other voter has ever counted for anything, and nobody else's vote was asked.
-            if self.is_empty:
-                self.begin()
-            self.lost_end = None
+        if self.lost_end == UNKNOWN_END and self.is_sole_voter and self.is_empty:
+            self.begin()  # nobody can be asked
         self.role: Role = self._first_role(hard_state)
 
     def _first_role(self, state: HardState) -> Role:
@@ -285,8 +282,9 @@ class Replica:
 
     @property
     def must_ask(self) -> bool:
-        """Whether this voter does not know what it has promised, and asks the others (inquiry.py)."""
-        return self.lost_end == UNKNOWN_END and self.is_voter
+        """Whether this voter does not know what it has promised, and asks the others (inquiry.py). One that is alone in its voter set
+        has nobody to ask: it has got back a part of its log only, from before there were other voters, and looks for their leader."""
+        return self.lost_end == UNKNOWN_END and self.is_voter and not self.is_sole_voter
 
     @property
     def fetch_key(self) -> ReplicaKey:

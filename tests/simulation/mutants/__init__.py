@@ -118,6 +118,7 @@ MUTANTS = (
     Mutant(name="damaged_voter_runs_for_election", bug="a damaged voter runs for election"),
     Mutant(name="damage_forgotten_by_second_restart", bug="a second restart forgets the damage found by the first"),
     Mutant(name="emptied_voter_votes", bug="a voter whose directory was emptied votes as if it knew all", test_seed=10),
+    Mutant(name="part_of_a_log_believed", bug="a voter that got back its log up to where it was alone leads alone"),
     Mutant(name="new_voter_counts_before_it_has_fetched", bug="a new voter counts before it has fetched"),
     Mutant(
         name="voter_added_before_it_has_caught_up",
