@@ -732,33 +732,34 @@ def _replica_that_lost_records_says_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
-    """A planted bug.
-
-    test_seed: where the tests begin to search: at a seed that found it when this was written. None leaves it to `make sim-mutants`.
-    """
+    """A planted bug. `is_tested`: whether `make test` looks for it too, from its fixed seed on; `make sim-mutants` looks for all."""
 
     bug: str
     plant: Plant
-    test_seed: int | None = None
+    is_tested: bool = False
     slant: Slant = Slant.NONE
     """What all seeds have in which it is hunted."""
 
 
 MUTANTS = (
     NodeMutant(
-        "clients are served before the broker is unfenced", _clients_are_served_before_the_broker_is_unfenced, 7000
+        "clients are served before the broker is unfenced",
+        _clients_are_served_before_the_broker_is_unfenced,
+        is_tested=True,
     ),
-    NodeMutant("an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, 7001),
-    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 729190448),
-    NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7007),
-    NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, 58),
+    NodeMutant(
+        "an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, is_tested=True
+    ),
+    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, is_tested=True),
+    NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, is_tested=True),
+    NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, is_tested=True),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, slant=Slant.HAUNTED),
-    NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
-    NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, 7000),
-    NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7003),
+    NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, is_tested=True),
+    NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, is_tested=True),
+    NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, is_tested=True),
     NodeMutant("a flush tells before it is done", _flush_tells_before_it_is_done),
-    NodeMutant("acks=all is answered by the leader alone", _acks_all_is_answered_by_the_leader_alone, 7000),
+    NodeMutant("acks=all is answered by the leader alone", _acks_all_is_answered_by_the_leader_alone, is_tested=True),
     NodeMutant("a joiner counts only once the controller agreed", _joiner_counts_only_when_the_controller_agreed),
     NodeMutant("a leaver counts no more before it agreed", _leaver_stops_counting_before_the_controller_agreed),
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
@@ -768,22 +769,26 @@ MUTANTS = (
     NodeMutant(
         "an answer installs an ISR before the image", _answer_installs_an_isr_before_the_image, slant=Slant.SETTINGS
     ),
-    NodeMutant("a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, 7004),
+    NodeMutant(
+        "a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, is_tested=True
+    ),
     NodeMutant("a follower does not truncate when told", _follower_does_not_truncate),
-    NodeMutant("a follower truncates to its HW (KIP-101)", _follower_truncates_to_its_high_watermark, 7001),
+    NodeMutant("a follower truncates to its HW (KIP-101)", _follower_truncates_to_its_high_watermark, is_tested=True),
     NodeMutant("leader epochs stay when the log is cut", _epochs_stay_when_the_log_is_cut),
     NodeMutant("producer state stays when the log is cut", _producers_stay_when_the_log_is_cut),
-    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, 7006),
+    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, is_tested=True),
     NodeMutant("duplicates are not looked for", _duplicates_are_not_looked_for),
-    NodeMutant("a new leader takes its log for committed", _new_leader_takes_its_whole_log_for_committed, 7003),
+    NodeMutant(
+        "a new leader takes its log for committed", _new_leader_takes_its_whole_log_for_committed, is_tested=True
+    ),
     NodeMutant("a new leader names an older end (KIP-207)", _new_leader_names_an_older_end),
-    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, 7006),
+    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, is_tested=True),
     NodeMutant("a topic made again takes the old checkpoints", _topic_made_again_takes_the_old_checkpoints),
     NodeMutant("a topic made again takes the old log", _log_of_a_deleted_topic_is_taken_over),
     NodeMutant("a follower's HW passes its log", _follower_takes_the_leaders_high_watermark_unclamped),
     NodeMutant("a rolled segment is never flushed", _rolled_segment_is_never_flushed),
-    NodeMutant("a new directory is not flushed", _new_directory_is_not_flushed, 7000),
-    NodeMutant("a torn tail stays", _torn_tail_stays, 7008),
+    NodeMutant("a new directory is not flushed", _new_directory_is_not_flushed, is_tested=True),
+    NodeMutant("a torn tail stays", _torn_tail_stays, is_tested=True),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
     NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
     NodeMutant(
@@ -795,7 +800,7 @@ MUTANTS = (
     NodeMutant(
         "a deletion is answered without the eligible",
         _deletion_is_answered_without_the_eligible,
-        2035,
+        is_tested=True,
         slant=Slant.DELETING,
     ),
     NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
@@ -808,7 +813,9 @@ MUTANTS = (
     NodeMutant("what moved away during a stop stays", _strays_stay),
     NodeMutant("a failed directory is not told", _failed_directory_is_not_told),
     NodeMutant("a failed directory is used on", _failed_directory_is_used_on),
-    NodeMutant("want of descriptors is taken for a dead disk", _want_of_descriptors_is_taken_for_a_dead_disk, 7014),
+    NodeMutant(
+        "want of descriptors is taken for a dead disk", _want_of_descriptors_is_taken_for_a_dead_disk, is_tested=True
+    ),
     NodeMutant("what found no room counts as written", _what_found_no_room_counts_as_written),
     NodeMutant("a full directory is never used again", _full_directory_is_never_used_again),
     NodeMutant("a follower with room again is forgotten", _follower_with_room_again_is_forgotten),
@@ -836,15 +843,15 @@ MUTANTS = (
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading, slant=Slant.ROT),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten, slant=Slant.ROT),
     NodeMutant("compaction drops the last value", _compaction_drops_the_last_value),
-    NodeMutant("two keys share a slot of the map", _two_keys_share_a_slot_of_the_map, 5033),
+    NodeMutant("two keys share a slot of the map", _two_keys_share_a_slot_of_the_map, is_tested=True),
     NodeMutant("a full map counts as complete", _a_full_map_counts_as_complete),
-    NodeMutant("compaction lets tombstones go at once", _tombstones_go_at_once, 5033),
+    NodeMutant("compaction lets tombstones go at once", _tombstones_go_at_once, is_tested=True),
     NodeMutant("recovery takes a gap for the log's end", _recovery_takes_a_gap_for_the_end),
     NodeMutant("a follower refuses gaps", _a_follower_refuses_gaps),
     NodeMutant(
         "a follower goes on where its leader has forgotten deletions",
         _follower_goes_on_where_its_leader_has_forgotten_deletions,
-        123,
+        is_tested=True,
         slant=Slant.FORGETTING,
     ),
     NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
@@ -870,7 +877,7 @@ MUTANTS = (
         "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES
     ),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
-    *(NodeMutant(bug, plant, seed, slant=Slant.COORDINATORS) for bug, plant, seed in COORDINATOR_BUGS),
+    *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),
 )
 
 

@@ -82,6 +82,7 @@ class SimulatedNode:
         "flushing_to",
         "full_until_us",
         "hard_state",
+        "has_to_prove",
         "id",
         "inbox",
         "incarnation",
@@ -122,6 +123,8 @@ class SimulatedNode:
         self.seen_epoch = 0
         self.seen_leader = -1
         self.seen_high_watermark = 0
+        self.has_to_prove = False
+        """Whether directories may be emptied in this run, so that a start that nothing on the disk explains has to be proved."""
         self.wipe(key, bootstrap_voters)
 
     def wipe(self, key: ReplicaKey, bootstrap_voters: VoterSet) -> None:
@@ -169,8 +172,10 @@ class SimulatedNode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its disk has all that was flushed to it, and its core knows that."""
-        return self.missing is None and not self.is_emptied and self.core.lost_end != UNKNOWN_END
+        """Whether its disk has all that was flushed to it, its core knows that, and would know it after a crash."""
+        if self.missing is not None or self.is_emptied or self.core.lost_end == UNKNOWN_END:
+            return False
+        return not self.has_to_prove or self.hard_state.has_begun or self.durable_end > 0
 
     @property
     def voters(self) -> VoterSet:
@@ -308,7 +313,7 @@ class SimulatedNode:
             self.sets.pop()
         return gone
 
-    def recover(self, *, may_be_emptied: bool) -> LogEnd | None:
+    def recover(self) -> LogEnd | None:
         """What opening does: a snapshot that the log does not agree with takes its place; outdated ones go. Returns where the
         log ended before it was damaged, if it was."""
         point = snapshots.restart_point(
@@ -328,6 +333,6 @@ class SimulatedNode:
         has_begun = self.hard_state.has_begun
         if mark is not None and mark.lost == UNKNOWN_END and has_begun:
             mark = mark._replace(lost=None)
-        if may_be_emptied and has_forgotten(mark, found=found, has_hard_state=True, has_begun=has_begun):
+        if self.has_to_prove and has_forgotten(mark, found=found, has_hard_state=True, has_begun=has_begun):
             return UNKNOWN_END
         return lost_end(mark, found=found)

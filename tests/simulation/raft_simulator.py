@@ -145,6 +145,8 @@ class Simulation:
             SimulatedNode(key, voters if key in voters or self.swarm.knows_voters else VoterSet.unknown())
             for key in keys
         ]
+        for node in self.nodes:
+            node.has_to_prove = self.swarm.empty_disk_us != NEVER_US
         self._by_id: dict[int, SimulatedNode] = {node.id: node for node in self.nodes}
         self._by_id.update({-1 - node.id: node for node in self.nodes})
         self.blocked = [[False] * (count + 1) for _ in range(count + 1)]
@@ -632,7 +634,7 @@ class Simulation:
 
     def start(self, node: SimulatedNode) -> None:
         """Open what the disk holds, and run."""
-        lost_end = node.recover(may_be_emptied=self.swarm.empty_disk_us != NEVER_US)
+        lost_end = node.recover()
         node.core = QuorumCore(
             timing=self.swarm.config,
             me=node.key,

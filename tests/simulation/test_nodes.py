@@ -35,6 +35,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset, Uuid
+from tests.simulation.mutant_seeds import load_seeds
 from tests.simulation.node_mutants import MUTANTS, Hunt, NodeMutant, hunt
 from tests.simulation.side_by_side import chosen, drop, processes, telling
 
@@ -320,8 +321,7 @@ def test_one_seed_is_one_run_in_any_process() -> None:
 def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
     """Plant it in this process, and search for it."""
     mutant = next(each for each in MUTANTS if each.bug == bug)
-    assert mutant.test_seed is not None
-    seed = OUTCOME_SEED if outcomes_only else mutant.test_seed
+    seed = OUTCOME_SEED if outcomes_only else load_seeds()[bug]
     return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only, slant=mutant.slant)
 
 
@@ -335,7 +335,7 @@ def hunts(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, bool], Fut
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.test_seed is not None], ids=lambda each: each.bug)
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.is_tested], ids=lambda each: each.bug)
 def test_a_planted_bug_is_found(mutant: NodeMutant, hunts: dict[tuple[str, bool], Future[Hunt]]) -> None:
     """Those that cost little; `make sim-mutants` hunts them all, from random seeds."""
     found = hunts[mutant.bug, False].result()

@@ -132,7 +132,9 @@ class VoterChanges:
             refusal = None
             if core.voter_history.last_offset < core.high_watermark:
                 # what the committed set forbids is said first, or its asker would look for a mistake in the address
-                refusal = rule_refusal(change, voters=core.voters, is_caught_up=True, is_joiner_caught_up=True)
+                refusal = rule_refusal(
+                    change, voters=core.voters, caught_up={change.voter.key, change.joiner or change.voter.key}
+                )
             refusal = refusal or await self._look_at(change.voter, core.voters.kraft_version)
             if refusal is not None:
                 return self._answer(refusal.error, refusal.reason)

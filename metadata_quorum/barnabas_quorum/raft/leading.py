@@ -292,12 +292,7 @@ def change_voters(core: Replica, role: Leader, change: VoterChange) -> VoterRefu
         high_watermark=core.high_watermark,
         epoch_start=role.epoch_start,
         last_voters_offset=core.voter_history.last_offset,
-    ) or membership.refusal(
-        change,
-        voters=core.voters,
-        is_caught_up=_is_caught_up(core, role, change.voter.key),
-        is_joiner_caught_up=change.joiner is not None and _is_caught_up(core, role, change.joiner),
-    )
+    ) or membership.refusal(change, voters=core.voters, caught_up=_caught_up(core, role))
     if refused is not None:
         return refused
     voters = membership.changed(core.voters, change)
@@ -309,10 +304,14 @@ def change_voters(core: Replica, role: Leader, change: VoterChange) -> VoterRefu
     return None
 
 
-def _is_caught_up(core: Replica, role: Leader, key: ReplicaKey) -> bool:
-    return membership.is_caught_up(
-        role.observers.get(key), now_ms=core.now_ms, silence_ms_max=core.timing.check_quorum_timeout_ms
-    )
+def _caught_up(core: Replica, role: Leader) -> set[ReplicaKey]:
+    silence_ms_max = core.timing.check_quorum_timeout_ms
+    return {core.me} | {
+        key
+        for replicas in (role.voters, role.observers)
+        for key, progress in replicas.items()
+        if membership.is_caught_up(progress, now_ms=core.now_ms, silence_ms_max=silence_ms_max)
+    }
 
 
 def write_voters(core: Replica, role: Leader, voters: VoterSet, *, writes_version: bool) -> None:

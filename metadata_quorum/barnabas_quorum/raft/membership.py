@@ -3,13 +3,14 @@
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: two consecutive sets differ by one voter, so any two of their majorities meet; the next change begins only
             when the last one is committed, and only after this epoch has committed something; the set is never empty;
-            a replica that an operator removed comes back only when an operator adds it.
+            none begins that the voters it leaves could not commit; a replica that an operator removed comes back only when
+            an operator adds it.
 Read next:  leading.py, which writes what these rules allow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterRefusal
 from barnabas_quorum.raft.roles import ReplicaProgress
@@ -40,24 +41,13 @@ def may_begin(
     return None
 
 
-def is_caught_up(progress: ReplicaProgress | None, *, now_ms: int, silence_ms_max: int) -> bool:
+def is_caught_up(progress: ReplicaProgress, *, now_ms: int, silence_ms_max: int) -> bool:
     """Whether a replica reached the leader's end recently, so that it would not delay commits as a voter."""
-    return (
-        progress is not None
-        and progress.last_caught_up_ms >= 0
-        and now_ms - progress.last_caught_up_ms <= silence_ms_max
-    )
+    return progress.last_caught_up_ms >= 0 and now_ms - progress.last_caught_up_ms <= silence_ms_max
 
 
-def refusal(
-    change: VoterChange, *, voters: VoterSet, is_caught_up: bool, is_joiner_caught_up: bool
-) -> VoterRefusal | None:
-    """Whether this change may be made to this set.
-
-    Args:
-        is_caught_up: whether the replica that ADD names is.
-        is_joiner_caught_up: whether the replica that asks for itself is.
-    """
+def refusal(change: VoterChange, *, voters: VoterSet, caught_up: Set[ReplicaKey]) -> VoterRefusal | None:
+    """Whether this change may be made to this set. `caught_up`: the replicas that are, the leader among them."""
     if change.kind is VoterChangeKind.UPGRADE:
         return None
     if voters.kraft_version < 1:
@@ -66,13 +56,13 @@ def refusal(
             "kraft.version 0 has a static voter set; upgrade the feature kraft.version to 1 first",
         )
     if change.joiner is not None:
-        refused = _joiner_refusal(change.joiner, change, voters=voters, is_caught_up=is_joiner_caught_up)
+        refused = _joiner_refusal(change.joiner, change, voters=voters, caught_up=caught_up)
         if refused is not None:
             return refused
     key = change.voter.key
     match change.kind:
         case VoterChangeKind.ADD:
-            return _add_refusal(key, voters=voters, is_caught_up=is_caught_up)
+            return _add_refusal(key, voters=voters, is_caught_up=key in caught_up)
         case VoterChangeKind.REMOVE:
             if key not in voters:
                 return _not_found(key)
@@ -80,6 +70,7 @@ def refusal(
                 return VoterRefusal(
                     ReplyError.INVALID_REQUEST, f"{key} is the last voter; add another one before you remove it"
                 )
+            return _remains_refusal(key, voters.without_voter(key), caught_up=caught_up)
         case VoterChangeKind.UPDATE:
             if key not in voters:
                 return _not_found(key)
@@ -99,8 +90,22 @@ def _add_refusal(key: ReplicaKey, *, voters: VoterSet, is_caught_up: bool) -> Vo
     return None
 
 
+def _remains_refusal(key: ReplicaKey, remaining: VoterSet, *, caught_up: Set[ReplicaKey]) -> VoterRefusal | None:
+    """The new set counts from the moment it is written: too few of it that have the log, and neither it nor anything after is committed.
+    If the leader is lost then, nobody may ever be elected: who lacks records, or does not know what it has promised, is not."""
+    lagging = [str(voter) for voter in remaining.keys if voter not in caught_up]
+    if len(remaining) - len(lagging) >= remaining.majority:
+        return None
+    return VoterRefusal(
+        ReplyError.REQUEST_TIMED_OUT,
+        f"without {key} no majority of the voters would have caught up with the leader's log: start {', '.join(lagging)}, or wait "
+        "until the lag is 0, then try again",
+        is_passing=True,
+    )
+
+
 def _joiner_refusal(
-    joiner: ReplicaKey, change: VoterChange, *, voters: VoterSet, is_caught_up: bool
+    joiner: ReplicaKey, change: VoterChange, *, voters: VoterSet, caught_up: Set[ReplicaKey]
 ) -> VoterRefusal | None:
     """A replica may ask to add itself, or to remove the directory with which its node voted before its disk was replaced."""
     if joiner in voters.removed:
@@ -111,7 +116,7 @@ def _joiner_refusal(
     is_own = key == joiner if change.kind is VoterChangeKind.ADD else key.id == joiner.id
     if not is_own or joiner in voters:
         return VoterRefusal(ReplyError.INVALID_REQUEST, f"{joiner} may not ask to {change.kind.value} {key}")
-    if not is_caught_up:
+    if joiner not in caught_up:
         return VoterRefusal(ReplyError.REQUEST_TIMED_OUT, f"{joiner} has not caught up with the leader's log yet")
     return None
 
