@@ -221,7 +221,7 @@ class QuorumNode:
         if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._peer_requests) >= INBOX_MESSAGES_MAX:
             raise BufferExhausted(f"{INBOX_MESSAGES_MAX} quorum requests wait already")
         if isinstance(request, FetchRequest):
-            self._clocks.hear(request.source, request.clock_ms, wall_ms=self._clock_ms(), now_ms=self._now_ms())
+            self._clocks.hear(request.source, request.clock_ms, now_ms=self._now_ms())
         token, answer = self._peer_requests.begin(request)
         self._post(request)
         self.stats.requests_served += 1

@@ -1,8 +1,8 @@
 """What time it is by the median of the voters' wall clocks, for brokers that must not destroy anything by a clock that is wrong.
 
 May touch:  its arguments.            Must not touch: asyncio, clocks, gRPC (the transport carries them).
-Invariants: one wrong clock among three moves the median by nothing; too few that are heard, or two that contradict each other, are
-            no median.
+Invariants: one wrong clock among three moves the median by nothing, this node's own too, and whenever it jumps; too few that are
+            heard, or two that contradict each other, are no median.
 Read next:  node.py, which hears them with the fetches of the voters; broker/metadata/voters_clock.py, which compares its own.
 """
 
@@ -26,7 +26,7 @@ def median_skew_ms(skews_ms: Sequence[int], *, voters: int) -> int | None:
     """How far the median of the voters' clocks is ahead of the clock that the skews are against; None when there is none.
 
     Args:
-        skews_ms: of the voters that are heard, one's own (0) among them.
+        skews_ms: of the voters that are heard, this node's own among them.
         voters: how many there are in all.
     """
     ordered = sorted(skews_ms)
@@ -42,12 +42,12 @@ class VotersClocks:
 
     def __init__(self) -> None:
         self._skews: dict[ReplicaKey, tuple[int, int]] = {}
-        """How far each is ahead of ours, and when it was heard by the monotonic clock."""
+        """How far each is ahead of this node's monotonic clock, and when it was heard by that: the wall clock may jump meanwhile."""
 
-    def hear(self, key: ReplicaKey, clock_ms: int, *, wall_ms: int, now_ms: int) -> None:
-        """A replica said what its wall clock shows; 0 = it is of a version that does not say."""
+    def hear(self, key: ReplicaKey, clock_ms: int, *, now_ms: int) -> None:
+        """A replica said what its wall clock shows; 0 = it is of a version that does not say. `now_ms`: by the monotonic clock."""
         if clock_ms > 0:
-            self._skews[key] = clock_ms - wall_ms, now_ms
+            self._skews[key] = clock_ms - now_ms, now_ms
 
     def median_ms(self, voters: VoterSet, me: ReplicaKey, *, wall_ms: int, now_ms: int) -> int:
         """The median of the voters' clocks; UNKNOWN_MS when it is not known.
@@ -58,5 +58,5 @@ class VotersClocks:
         """
         self._skews = {key: found for key, found in self._skews.items() if now_ms - found[1] <= HEARD_FOR_MS}
         skews = [self._skews[key][0] for key in voters.keys if key != me and key in self._skews]
-        median = median_skew_ms([*skews, 0], voters=len(voters))
-        return UNKNOWN_MS if median is None else wall_ms + median
+        median = median_skew_ms([*skews, wall_ms - now_ms], voters=len(voters))
+        return UNKNOWN_MS if median is None else now_ms + median
