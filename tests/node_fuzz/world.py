@@ -67,7 +67,7 @@ RECORD_STEP_MS = 300
 """Of record time between two batches: a segment for every fourth."""
 STATES = ("old", "killed", "clean")
 """Copies of the directories: half-way; at the end, with all nodes running; after a stop in order."""
-CLEANED_S = 20.0
+CLEANED_S = 60.0
 STILL_S = 1.0
 PARTS = 2
 STEPS = 8
