@@ -64,6 +64,8 @@ class FakeNode:
             if self.blocked is None
             else [],
             blocked=None if self.blocked is None else pb.Blocked(record=record, read_offset=OFFSET),
+            uncleanable=self.faults.get("uncleanable", ()),
+            uncleanable_count=self.faults.get("uncleanable_count", 0),
         )
 
     def inspect_stream(self, method: str, request: Any) -> Iterator[Any]:
@@ -179,6 +181,24 @@ def test_health_names_metadata_that_is_blocked_or_differs_and_what_to_type(run: 
         [{"node": 2, "offset": 30, "reason": "unreadable"}],
     )
     assert reported["next"] == ["barnabas quorum quarantine list"]
+
+
+def test_health_names_a_cleaner_that_cannot_run_and_what_to_type(run: Any) -> None:
+    died = pb.Uncleanable(topic="orders", partition=3, fault="died: the cleaner process 7 ended amid its work")
+    nodes = [FakeNode(1), FakeNode(2, uncleanable=[died], uncleanable_count=9)]
+    result = run(nodes, "cluster", "health")
+    assert result.exit_code == 10
+    lines = result.stdout.splitlines()
+    assert lines[0] == "HEALTH   UNHEALTHY   (logs_uncleanable)"
+    assert lines[-1] == (
+        "node 2 cannot compact 9 logs, which grow; the first is orders-3: died: the cleaner process 7 ended amid its work"
+    )
+    assert result.stderr.splitlines() == ["next: barnabas explain partition orders 3"]
+    reported = json.loads(run(nodes, "cluster", "health", "-o", "json").stdout)
+    assert reported["reasons"] == ["logs_uncleanable"] and reported["healthy"] is False
+    assert reported["logs_uncleanable"] == [
+        {"node": 2, "logs": 9, "topic": "orders", "partition": 3, "fault": died.fault}
+    ]
 
 
 def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) -> None:

@@ -4,6 +4,7 @@ value, and replicas go on following each other."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -232,9 +233,9 @@ def test_a_log_that_cannot_be_cleaned_is_counted_and_explained(cluster: LocalClu
     leader = described.partitions[0].leader
     write(cluster, "rotten", {}, start=0, count=3_000)
 
-    def explain() -> str:
+    def ask(*words: str, exit_code: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "barnabas_admin.main", "explain", "partition", "rotten", "0"],
+            [sys.executable, "-m", "barnabas_admin.main", *words],
             env={
                 **os.environ,
                 "BARNABAS_ADMIN": cluster.admin_addresses,
@@ -242,10 +243,13 @@ def test_a_log_that_cannot_be_cleaned_is_counted_and_explained(cluster: LocalClu
             },
             capture_output=True,
             text=True,
-            check=True,
             timeout=60.0,
         )
+        assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout
+
+    def explain() -> str:
+        return ask("explain", "partition", "rotten", "0")
 
     assert "cannot compact" not in explain()
     segment = cluster.nodes[leader].data_directory / "rotten-0" / f"{0:020d}.log"
@@ -262,6 +266,10 @@ def test_a_log_that_cannot_be_cleaned_is_counted_and_explained(cluster: LocalClu
     said = explain()
     assert f"broker {leader} cannot compact its replica, which grows: " in said, said
     assert "barnabas log verify LOG_DIR/rotten-0" in said
+    health = json.loads(ask("cluster", "health", "-o", "json", exit_code=10))
+    assert "logs_uncleanable" in health["reasons"], health
+    assert [(each["node"], each["topic"]) for each in health["logs_uncleanable"]] == [(leader, "rotten")]
+    assert "barnabas explain partition rotten 0" in health["next"]
 
 
 def stable_end(cluster: LocalCluster, topic: str) -> int:

@@ -113,7 +113,7 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "not_preferred_leader": found.not_preferred_leader,
             "as_of": _as_of(found),
         }
-        _add_metadata(fields, invocation)
+        _add_what_nodes_say(fields, invocation)
         fields["next"] = _next_steps(fields, invocation)
         if fields != last:
             last = fields
@@ -143,6 +143,9 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
         print_line(f"metadata of node {blocked['node']} is blocked at offset {blocked['offset']}: {blocked['reason']}")
     for node in fields["metadata_differs"]:
         print_line(f"metadata of node {node} differs from the active controller's")
+    for each in fields["logs_uncleanable"]:
+        logs = "a log, which grows: it" if each["logs"] == 1 else f"{each['logs']} logs, which grow; the first"
+        print_line(f"node {each['node']} cannot compact {logs} is {each['topic']}-{each['partition']}: {each['fault']}")
     for command in fields["next"]:
         talk(f"next: {command}")
 
@@ -154,23 +157,35 @@ def _as_of(found: Any) -> str | None:
     return datetime.fromtimestamp(found.metadata_timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _add_metadata(fields: dict[str, Any], invocation: Invocation) -> None:
-    """Ask each node whose admin listener is known how its own metadata does: nobody else knows."""
-    blocked, differs = [], []
-    for view in _ask_metadata(invocation):
+def _add_what_nodes_say(fields: dict[str, Any], invocation: Invocation) -> None:
+    """Ask each node whose admin listener is known how its own metadata and its cleaner do: nobody else knows."""
+    blocked, differs, uncleanable = [], [], []
+    for view in _ask_nodes(invocation):
         if view.HasField("blocked"):
             record = view.blocked.record
             blocked.append({"node": view.node_id, "offset": record.offset, "reason": record.reason})
         elif view.comparisons and not view.comparisons[-1].matches:
             differs.append(view.node_id)
+        if view.uncleanable:
+            first = view.uncleanable[0]
+            uncleanable.append(
+                {
+                    "node": view.node_id,
+                    "logs": view.uncleanable_count,
+                    "topic": first.topic,
+                    "partition": first.partition,
+                    "fault": first.fault,
+                }
+            )
     fields["metadata_blocked"] = sorted(blocked, key=lambda each: each["node"])
     fields["metadata_differs"] = sorted(differs)
-    found = [reason for reason in ("metadata_blocked", "metadata_differs") if fields[reason]]
+    fields["logs_uncleanable"] = sorted(uncleanable, key=lambda each: each["node"])
+    found = [reason for reason in ("metadata_blocked", "metadata_differs", "logs_uncleanable") if fields[reason]]
     fields["reasons"] += found
     fields["healthy"] = fields["healthy"] and not found
 
 
-def _ask_metadata(invocation: Invocation) -> list[Any]:
+def _ask_nodes(invocation: Invocation) -> list[Any]:
     from concurrent.futures import ThreadPoolExecutor
 
     from barnabas_wire.rpc import inspection_pb2
@@ -196,6 +211,7 @@ def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
         steps += [f"barnabas explain broker {broker}" for broker in fields["brokers_fenced"][:1]]
     if fields["leaderless"] or fields["under_replicated"] or {"corrupt", "records_lost"} & {*fields["reasons"]}:
         steps += _worst_partition(invocation)
+    steps += [f"barnabas explain partition {log['topic']} {log['partition']}" for log in fields["logs_uncleanable"][:1]]
     return steps
 
 

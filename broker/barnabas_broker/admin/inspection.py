@@ -1,4 +1,5 @@
-"""The inspection service of every node: its image's hashes, the record that blocks it, its log, what changed when.
+"""The inspection service of every node: its image's hashes, the record that blocks it, its log, what changed when,
+and which of its logs cannot be compacted.
 
 May touch:  this node's loader and metadata log (reading), the active controller for what is written.   Must not touch: rules,
             the data lane.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
@@ -35,7 +36,7 @@ from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.record_view import fields_of
 from barnabas_quorum.records_integrity import PartHash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.rpc import inspection_pb2 as pb
 from barnabas_wire.rpc import inspection_pb2_grpc
 
@@ -44,6 +45,8 @@ PAGE_ENTITIES = 1000
 TAIL_POLL_S = 0.1
 """How often a followed log is looked at for more."""
 LAST_MAX = 10_000
+UNCLEANABLE_MAX = 20
+"""So many logs that the cleaner has set aside are named."""
 ENTITY_HASH_BYTES = 8
 
 R = TypeVar("R")
@@ -85,6 +88,8 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         self._quorum = quorum
         self._controller = controller
         self._edge = edge
+        self.cleaner_faults: Callable[[], Mapping[TopicPartition, str]] = dict
+        """Logs of this node that its cleaner has set aside, and why; set by who knows the data lane, which is only looked at."""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on an admin server that is not started yet."""
@@ -123,6 +128,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             recomputed = ImageHash(tuple(sums)).parts()
         loader = self._loader
         blocked = loader.blocked
+        uncleanable = list(self.cleaner_faults().items())
         return pb.DescribeImageResponse(
             node_id=self._node_id,
             roles=self._roles,
@@ -165,6 +171,11 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             ],
             log_start_offset=self._log.log_start_offset,
             version=VERSION,
+            uncleanable=[
+                pb.Uncleanable(topic=each.topic, partition=each.partition, fault=fault)
+                for each, fault in uncleanable[:UNCLEANABLE_MAX]
+            ],
+            uncleanable_count=len(uncleanable),
         )
 
     async def _compare_images(self) -> pb.CompareImagesResponse:

@@ -78,6 +78,16 @@ class PassedOver(_message.Message):
     reason: str
     def __init__(self, offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Uncleanable(_message.Message):
+    __slots__ = ("topic", "partition", "fault")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    fault: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+
 class DescribeImageRequest(_message.Message):
     __slots__ = ("recompute",)
     RECOMPUTE_FIELD_NUMBER: _ClassVar[int]
@@ -85,7 +95,7 @@ class DescribeImageRequest(_message.Message):
     def __init__(self, recompute: bool = ...) -> None: ...
 
 class DescribeImageResponse(_message.Message):
-    __slots__ = ("node_id", "roles", "cluster_id", "applied_offset", "applied_epoch", "high_watermark", "leader_id", "hash_format", "parts", "recomputed", "comparisons", "compared", "mismatched", "blocked", "passed_over", "log_start_offset", "version")
+    __slots__ = ("node_id", "roles", "cluster_id", "applied_offset", "applied_epoch", "high_watermark", "leader_id", "hash_format", "parts", "recomputed", "comparisons", "compared", "mismatched", "blocked", "passed_over", "log_start_offset", "version", "uncleanable", "uncleanable_count")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +113,8 @@ class DescribeImageResponse(_message.Message):
     PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNCLEANABLE_FIELD_NUMBER: _ClassVar[int]
+    UNCLEANABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     roles: _containers.RepeatedScalarFieldContainer[str]
     cluster_id: str
@@ -120,7 +132,9 @@ class DescribeImageResponse(_message.Message):
     passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
     log_start_offset: int
     version: str
-    def __init__(self, node_id: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ..., cluster_id: _Optional[str] = ..., applied_offset: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leader_id: _Optional[int] = ..., hash_format: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., recomputed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., compared: _Optional[int] = ..., mismatched: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., log_start_offset: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    uncleanable: _containers.RepeatedCompositeFieldContainer[Uncleanable]
+    uncleanable_count: int
+    def __init__(self, node_id: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ..., cluster_id: _Optional[str] = ..., applied_offset: _Optional[int] = ..., applied_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leader_id: _Optional[int] = ..., hash_format: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., recomputed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., compared: _Optional[int] = ..., mismatched: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., log_start_offset: _Optional[int] = ..., version: _Optional[str] = ..., uncleanable: _Optional[_Iterable[_Union[Uncleanable, _Mapping]]] = ..., uncleanable_count: _Optional[int] = ...) -> None: ...
 
 class CompareImagesRequest(_message.Message):
     __slots__ = ()
