@@ -27,9 +27,10 @@ from barnabas_quorum.controller.requests import (
     PartitionAlteration,
 )
 from barnabas_quorum.driver import controller_driver, metadata_batches
-from barnabas_quorum.driver.broker_probe import TcpProbe
+from barnabas_quorum.driver.broker_probe import TcpProbe, reach_of
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_quorum.errors import BufferExhausted
+from barnabas_quorum.explain.brokers import Reach
 from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
@@ -632,6 +633,8 @@ async def test_the_tcp_probe_knows_a_closed_port_from_an_open_one() -> None:
     port = server.sockets[0].getsockname()[1]
     here = Endpoint("PLAINTEXT", "127.0.0.1", port)
     assert not await TcpProbe().is_refused([here])
+    assert await reach_of([here]) is Reach.LISTENS
+    assert await reach_of([Endpoint("PLAINTEXT", "a..b", 9092)]) is Reach.NO_ANSWER
     server.close()
     await server.wait_closed()
     assert await TcpProbe().is_refused([here])

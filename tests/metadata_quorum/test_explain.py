@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.partition_rules import rules_of
-from barnabas_quorum.explain.brokers import LiveFacts, SessionFact, explain_broker
+from barnabas_quorum.explain.brokers import LiveFacts, Reach, SessionFact, explain_broker
 from barnabas_quorum.explain.chain import CAUSES_MAX, Cause, Explanation, newest
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
 from barnabas_quorum.explain.leaders import RECOVERY_COMMAND, ControllerReport, Silence, explain_leader, votes_for
@@ -152,7 +152,19 @@ def session(log: Log, number: int, *, silent_ms: int, connections: int = 0, disc
 
 FENCES = {
     # name: (silent ms, disconnected ms, open streams) 5 s after the fence -> (reason, is a guess)
-    "heartbeats fell silent": (8200, -1, 1, "session silent 3.2 s, more than broker.session.timeout.ms=3000"),
+    "heartbeats fell silent": (
+        8200,
+        -1,
+        1,
+        "its heartbeats fell silent for 3.2 s, more than broker.session.timeout.ms=3000: is the network cut, or does it hang?",
+    ),
+    "silent, and the fence was written a few ms late": (8190, -1, 1, "its heartbeats fell silent"),
+    "the network was cut before this controller took over": (
+        7999,
+        -1,
+        0,
+        "its heartbeats fell silent: it did not come to this controller within broker.session.timeout.ms=3000: is the network cut?",
+    ),
     "connection lost, nobody listens": (6000, 5250, 0, "its connection broke 250 ms before, and nobody listened"),
     "connection lost, grace over": (
         7500,
@@ -178,6 +190,34 @@ def test_the_reason_of_a_fence_is_inferred_from_what_the_controller_heard(name: 
     assert reason in last.reason
     assert last.is_guess
     assert found.next, "whoever asks is told what to do"
+
+
+def test_a_dead_process_is_told_from_a_cut_network_by_its_address() -> None:
+    """Asked from the majority: a broker whose host is out of reach never had its process called dead."""
+    log = make_log(1, 2)
+    log.fence(2, at_ms=FENCED_MS)
+    heard = replace(session(log, 2, silent_ms=7000), metadata_offset=Offset(-1))
+    facts = live(log, active_ms=7990, b2=heard)
+
+    def explain(reach: Reach) -> Explanation:
+        return explain_broker(B2, history=log.entries, image=log.image, live=replace(facts, reach=reach))
+
+    cut = explain(Reach.NO_ANSWER)
+    assert "its heartbeats fell silent; is the network cut?" in cut.summary
+    assert "network" in cut.next[0].purpose and cut.next[0].command == ""
+    assert not any("nobody listened" in cause.reason for cause in cut.causes)
+    assert cut.facts[0] == "controller 1 has heard nothing of it since it became active 8.0 s ago"
+    assert "nothing answers at h:9094" in cut.facts[1]
+    dead = explain(Reach.REFUSED)
+    assert "its host answers, and no process listens at h:9094" in dead.summary
+    assert dead.next[0].purpose.startswith("start broker 2") and dead.next[0].command == "barnabas-server -c FILE"
+    lives = explain(Reach.LISTENS)
+    assert (
+        "a process listens at h:9094" in lives.summary
+        and "network between it and the controllers" in lives.next[0].purpose
+    )
+    unknown = explain(Reach.UNKNOWN)
+    assert "is its process down, or the network cut?" in unknown.summary and unknown.next[0].command == ""
 
 
 def test_a_fence_by_a_former_controller_is_not_explained_by_what_this_one_heard() -> None:
@@ -231,7 +271,7 @@ def test_a_controlled_shutdown_is_stated_by_the_log_and_no_guess() -> None:
 
 
 STILL_FENCED = {
-    "gone": (None, "It does not heartbeat", "barnabas-server -c FILE"),
+    "gone": (None, "Its heartbeats fell silent: is its process down, or the network cut?", ""),
     "reading": (-1, "It is still reading the metadata", "barnabas explain broker 2"),
     "recovering": (10**6, "asks to stay fenced: it recovers its logs", ""),
 }
@@ -507,8 +547,9 @@ def report(
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def silence(number: int) -> Silence:
-    return Silence(voter=VOTERS.voters[number - 1], error="connection refused")
+def silence(number: int, *, is_refused: bool = True) -> Silence:
+    error = "connection refused" if is_refused else "out of reach"
+    return Silence(voter=VOTERS.voters[number - 1], error=error, is_refused=is_refused)
 
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
@@ -625,8 +666,32 @@ def test_why_there_is_a_leader_or_none(name: str) -> None:
     assert bool(found.next) == (status != "led")
 
 
+@pytest.mark.parametrize("name", ["one of one", "beside a dead one", "none answers", "damaged", "emptied"])
+def test_no_recovery_is_offered_where_a_majority_may_live(name: str) -> None:
+    """A cut-off side sees others out of reach: they may lead, and a recovery here would make a second quorum."""
+    damaged = [report(1, end=70, **LOST), report(2, end=80, **LOST)]  # type: ignore[arg-type]
+    reports, silent = {
+        "one of one": ([report(1)], [silence(2, is_refused=False), silence(3, is_refused=False)]),
+        "beside a dead one": ([report(1)], [silence(2), silence(3, is_refused=False)]),
+        "none answers": ([], [silence(n, is_refused=False) for n in (1, 2, 3)]),
+        "damaged": (damaged, [silence(3, is_refused=False)]),
+        "emptied": ([report(1), report(2, **EMPTY)], [silence(3, is_refused=False)]),  # type: ignore[arg-type]
+    }[name]
+    found = explain_leader(reports, silent, history=(), now_ms=0)
+    assert found.status not in ("led", "electing")
+    assert "network" in found.next[0].purpose and found.next[0].command == ""
+    assert not any("recover" in step.command for step in found.next)
+    assert "may have a leader" in found.summary
+
+
+def test_a_recovery_is_offered_once_every_missing_voter_refuses_or_is_another() -> None:
+    found = explain_leader([report(1)], [silence(2), silence(3)], history=(), now_ms=0)
+    assert found.next[-1].command == RECOVERY_COMMAND and "may have a leader" not in found.summary
+    assert "a firewall refuses too" in found.next[-1].purpose
+
+
 def test_an_ipv6_controller_is_to_be_started_where_its_address_is_typed() -> None:
-    silent = Silence(voter=VOTERS.voters[1]._replace(host="::1"), error="connection refused")
+    silent = replace(silence(2), voter=VOTERS.voters[1]._replace(host="::1"))
     found = explain_leader([report(1)], [silent], history=(), now_ms=0)
     assert "2 ([::1]:9302)" in found.next[0].purpose and "at [::1]:9302 does not answer" in found.facts[-1]
 

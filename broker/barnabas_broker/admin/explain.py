@@ -1,6 +1,7 @@
 """The explain service of every node: brings log, image and live facts to the rules of barnabas_quorum.explain.
 
-May touch:  this node's metadata log (reading), its image, the controllers over gRPC.   Must not touch: rules, the data lane.
+May touch:  this node's metadata log (reading), its image, the controllers over gRPC, a silent broker's listener (a connection).
+            Must not touch: rules, the data lane.
 Invariants: the log is read up to this node's own high watermark, and the image is the one it had then; what cannot be had
             (no leader, a silent controller) is reported in the answer and fails nothing; generated types stop here.
 Read next:  barnabas_quorum/explain/chain.py; controller_client/facts.py.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc.aio
@@ -20,6 +22,7 @@ from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.partition_rules import rules_of
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
+from barnabas_quorum.driver.broker_probe import reach_of
 from barnabas_quorum.driver.committed_history import CommittedHistory, read_history
 from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
 from barnabas_quorum.explain.chain import Explanation, with_blocked
@@ -40,7 +43,7 @@ from barnabas_quorum.image.quarantine import Blocked
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_quorum.records import PartitionRecord
-from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 
@@ -127,7 +130,12 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
 
     async def _explain_broker(self, broker_id: BrokerId) -> explain_pb2.ExplainResponse:
         live, history = await asyncio.gather(self._live(), self._read(concerns_broker(broker_id), is_of_partition))
-        found = explain_broker(broker_id, history=history.entries, image=self._image(), live=live)
+        image = self._image()
+        broker, session = image.cluster.broker(broker_id), live.sessions.get(broker_id)
+        if broker is not None and live.leader_id != NO_BROKER and (session is None or session.connections == 0):
+            live = replace(live, reach=await reach_of(broker.endpoints))
+            image = self._image()
+        found = explain_broker(broker_id, history=history.entries, image=image, live=live)
         return self._answer(found, history)
 
     async def _explain_partition(self, name: PartitionName) -> explain_pb2.ExplainResponse:
@@ -204,7 +212,9 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
                 reports[answer.key.id, bytes(answer.key.directory_id)] = answer
             elif isinstance(answer, grpc.aio.AioRpcError | ValueError | UnknownPeer):
                 if address in voters:
-                    silent.append(Silence(voter=voters[address], error=_in_words(answer)))
+                    silent.append(
+                        Silence(voter=voters[address], error=_in_words(answer), is_refused=_is_refused(answer))
+                    )
             elif isinstance(answer, BaseException):
                 raise answer
         answered = {report.key for report in reports.values()}
@@ -250,6 +260,13 @@ def _base(history: CommittedHistory, name: PartitionName) -> PartitionRegistrati
     return PartitionRegistration.of(found[-1]) if found else None
 
 
+def _is_refused(error: grpc.aio.AioRpcError | ValueError | UnknownPeer) -> bool:
+    """Whether a host answered that nobody listens."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code() is grpc.StatusCode.UNAVAILABLE and "refused" in (error.details() or "").lower()
+    return isinstance(error, UnknownPeer) and error.is_refused
+
+
 def _in_words(error: grpc.aio.AioRpcError | ValueError | UnknownPeer) -> str:
     if isinstance(error, UnknownPeer):
         return str(error)
@@ -258,6 +275,5 @@ def _in_words(error: grpc.aio.AioRpcError | ValueError | UnknownPeer) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no answer in time"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        details = error.details() or ""
-        return "connection refused: no process listens there" if "refused" in details.lower() else "out of reach"
+        return "connection refused: no process listens there" if _is_refused(error) else "out of reach"
     return f"{error.code().name} {error.details()}"

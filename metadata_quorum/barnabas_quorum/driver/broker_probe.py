@@ -2,7 +2,7 @@
 
 May touch:  sockets.                  Must not touch: the controller, sessions.
 Invariants: only a refused connection at every endpoint is a proof; whatever else happens proves nothing.
-Read next:  unasked.py, which asks.
+Read next:  unasked.py, which asks; explain/brokers.py, which says what follows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from barnabas_quorum.explain.brokers import Reach
 from barnabas_wire.kafka.ids import Endpoint
 
 PROBE_TIMEOUT_MS = 1000
@@ -29,14 +30,19 @@ class TcpProbe:
 
     async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
         """See BrokerProbe."""
-        for endpoint in endpoints:
-            try:
-                async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
-                    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-            except ConnectionRefusedError:
-                continue
-            except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: the address is none
-                return False
-            writer.close()
-            return False
-        return bool(endpoints)
+        return await reach_of(endpoints) is Reach.REFUSED
+
+
+async def reach_of(endpoints: Sequence[Endpoint]) -> Reach:
+    """REFUSED where every endpoint refuses; else what came of the first that does not."""
+    for endpoint in endpoints:
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
+                _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        except ConnectionRefusedError:
+            continue
+        except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: the address is none
+            return Reach.NO_ANSWER
+        writer.close()
+        return Reach.LISTENS
+    return Reach.REFUSED if endpoints else Reach.UNKNOWN

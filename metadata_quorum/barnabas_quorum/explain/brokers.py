@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, seconds
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected, concerns_broker, leader_at
@@ -41,6 +42,19 @@ class SessionFact:
     """How far its clock is ahead of the voters', where that is too far."""
 
 
+class Reach(Enum):
+    """What came of a connection to a broker's listeners, at the moment of asking and from the node that was asked."""
+
+    UNKNOWN = "not tried"
+    REFUSED = "its host answers, and nobody listens"
+    LISTENS = "connected"
+    NO_ANSWER = "no answer"
+
+
+FENCE_SLACK_MS = 100
+"""A fence is decided and written so much later than it was due, and two clocks are compared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFacts:
     """What is known beside the log at the moment of asking."""
@@ -55,6 +69,8 @@ class LiveFacts:
     disconnect_grace_ms: int = 1000
     sessions: Mapping[BrokerId, SessionFact] = field(default_factory=dict)
     """Of brokers that it has heard of, or that were in service when it took over."""
+    reach: Reach = Reach.UNKNOWN
+    """Of the broker that is asked about."""
 
 
 def explain_broker(
@@ -174,25 +190,37 @@ def fence_cause(
     is_own = leader_at(known, entry.offset) == live.leader_id and live.active_ms >= since_ms
     if is_own and session is not None and session.broker_epoch == record.broker_epoch:
         silent_ms = session.silent_ms - since_ms
-        if silent_ms >= live.session_timeout_ms:
+        is_over = silent_ms >= live.session_timeout_ms - FENCE_SLACK_MS
+        if is_over and session.connections == 0 and session.disconnected_ms < 0:
             return _at(
                 entry,
                 what,
-                f"session silent {seconds(silent_ms)}, more than broker.session.timeout.ms={live.session_timeout_ms}",
+                "its heartbeats fell silent: it did not come to this controller within "
+                f"broker.session.timeout.ms={live.session_timeout_ms}: is the network cut?",
+                is_guess=True,
+            )
+        if is_over:
+            return _at(
+                entry,
+                what,
+                f"its heartbeats fell silent for {seconds(silent_ms)}, more than "
+                f"broker.session.timeout.ms={live.session_timeout_ms}: is the network cut, or does it hang?",
                 is_guess=True,
             )
         if session.disconnected_ms >= since_ms >= 0:
             lost_ms = session.disconnected_ms - since_ms
             how = (
                 f"it was not back within broker.disconnect.grace.ms={live.disconnect_grace_ms}"
-                if lost_ms >= live.disconnect_grace_ms
+                if lost_ms >= live.disconnect_grace_ms - FENCE_SLACK_MS
                 else "nobody listened at its address any more"
             )
             return _at(entry, what, f"its connection broke {seconds(lost_ms)} before, and {how}", is_guess=True)
+        if silent_ms >= 0 and session.connections == 0 and live.reach is Reach.NO_ANSWER:
+            why = "its heartbeats fell silent: it never came to this controller: is the network cut?"
+            return _at(entry, what, why, is_guess=True)
         if silent_ms >= 0 and session.connections == 0:
-            return _at(
-                entry, what, "it never came to this controller, and nobody listened at its address", is_guess=True
-            )
+            why = "it never came to this controller, and nobody listened at its address"
+            return _at(entry, what, why, is_guess=True)
         if session.connections > 0:
             return _at(entry, what, "it is connected all the time, so it asked for it, or stopped", is_guess=True)
     came_since = election is not None and any(
@@ -230,7 +258,7 @@ def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str,
         leader = NextStep(purpose="first find out why no controller is active", command="barnabas explain leader")
         return "No controller is active, so nobody can unfence it.", (leader,)
     if session is None or session.connections == 0:
-        return "It does not heartbeat: no process of it is connected to the active controller.", (start, forget)
+        return _why_silent(broker, live.reach, where, start, forget)
     if session.broker_epoch != broker.epoch:
         return "A former process of it is still connected; wait until its end is seen.", ()
     if session.silent_ms >= live.session_timeout_ms:
@@ -251,12 +279,44 @@ def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str,
     )
 
 
+def _why_silent(
+    broker: BrokerRegistration, reach: Reach, where: str, start: NextStep, forget: NextStep
+) -> tuple[str, tuple[NextStep, ...]]:
+    """Of a broker that is not connected to the active controller: only a refused connection says that its process is down."""
+    if reach is Reach.REFUSED:
+        return f"It does not heartbeat: its host answers, and no process listens at {where}.", (start, forget)
+    if reach is Reach.LISTENS:
+        return (
+            f"It does not heartbeat to the active controller, but a process listens at {where}.",
+            (
+                NextStep(
+                    purpose="look at the network between it and the controllers, and at its own log: it says whom it asks"
+                ),
+            ),
+        )
+    if reach is Reach.NO_ANSWER:
+        look = NextStep(
+            purpose=f"look at the network between it and the controllers, and on its host whether it runs; start it if not (it "
+            f"listened at {where})"
+        )
+        return f"Nothing answers at {where}: its heartbeats fell silent; is the network cut?", (look, forget)
+    look = NextStep(
+        purpose=f"look on its host whether it runs, and at the network between it and the controllers; start it if not (it listened "
+        f"at {where})"
+    )
+    return "Its heartbeats fell silent: is its process down, or the network cut?", (look, forget)
+
+
 def _facts(broker: BrokerRegistration, live: LiveFacts) -> tuple[str, ...]:
     session = live.sessions.get(broker.id)
     if live.leader_id == NO_BROKER:
         return ("no active controller answers, so nothing is known of its heartbeats",)
+    reached = _reach_facts(broker, live.reach)
     if session is None:
-        return (f"controller {live.leader_id}, active for {seconds(live.active_ms)}, has not heard of it",)
+        return (f"controller {live.leader_id}, active for {seconds(live.active_ms)}, has not heard of it", *reached)
+    if session.connections == 0 and session.disconnected_ms < 0:
+        since = f"since it became active {seconds(live.active_ms)} ago"
+        return (f"controller {live.leader_id} has heard nothing of it {since}", *reached)
     if session.disconnected_ms >= 0:
         connected = f"disconnected for {seconds(session.disconnected_ms)}"
     else:
@@ -264,13 +324,23 @@ def _facts(broker: BrokerRegistration, live: LiveFacts) -> tuple[str, ...]:
     read = "" if session.metadata_offset < 0 else f", has read the metadata up to offset {session.metadata_offset}"
     heard = f"controller {live.leader_id} heard of it {seconds(session.silent_ms)} ago; {connected}{read}"
     if not session.clock_skew_ms:
-        return (heard,)
+        return (heard, *reached)
     place = "ahead of" if session.clock_skew_ms > 0 else "behind"
     off = (
         f"its clock is {seconds(abs(session.clock_skew_ms))} {place} the median of the voters' clocks, more than "
         "log.retention.clock.skew.max.ms: it deletes, expires and compacts nothing by age until its clock is set right"
     )
-    return (heard, off)
+    return (heard, *reached, off)
+
+
+def _reach_facts(broker: BrokerRegistration, reach: Reach) -> tuple[str, ...]:
+    where = ", ".join(address_of(point.host, point.port) for point in broker.endpoints)
+    said = {
+        Reach.REFUSED: f"nobody listens at {where}, says its host",
+        Reach.LISTENS: f"a process listens at {where}",
+        Reach.NO_ANSWER: f"nothing answers at {where}, seen from the node that was asked",
+    }
+    return (said[reach],) if reach in said else ()
 
 
 def _steps_in_service(broker: BrokerRegistration, live: LiveFacts) -> tuple[NextStep, ...]:

@@ -2,7 +2,8 @@
 
 May touch:  raft's rules of elections.   Must not touch: asyncio, clock, network (the reports come in).
 Invariants: who would vote for whom is asked of the quorum's own rule (election.is_up_to_date); a controller that did not
-            answer is never said to be dead, only out of reach of the node that asked.
+            answer is never said to be dead, only out of reach of the node that asked; where enough of those for a majority may
+            live, no recovery is offered: it would make a second quorum.
 Read next:  ../raft/election.py.
 """
 
@@ -61,6 +62,8 @@ class Silence:
 
     voter: Voter
     error: str
+    is_refused: bool = False
+    """Its host answers, and nobody listens there. Any other silence may be a cut network, behind which it lives."""
 
 
 def explain_leader(
@@ -79,10 +82,10 @@ def explain_leader(
         return Explanation(
             subject=SUBJECT,
             status="unreachable",
-            summary="NO CONTROLLER ANSWERS, so there is no leader that this node could use.",
+            summary="NO CONTROLLER ANSWERS, so there is no leader that this node could use." + _elsewhere(silent),
             causes=causes,
             facts=_silent_facts(silent),
-            next=(_start(silent),),
+            next=_starts(silent),
         )
     best = max(reports, key=_completeness)
     voters = best.voters
@@ -199,7 +202,7 @@ def _explain_led(
     behind = [report for report in reports if report.epoch < leader.epoch and report.key in leader.voters]
     committed = f"high watermark {leader.high_watermark} of log end {leader.log_end_offset}"
     quiet = [each for each in silent if each.voter.key in leader.voters]
-    steps = (_start(quiet),) if quiet else ()
+    steps = _starts(quiet) if quiet else ()
     note = f" {plural(len(behind), 'controller')} has not heard of it yet." if behind else ""
     return Explanation(
         subject=SUBJECT,
@@ -232,23 +235,29 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
             summary="NO LEADER: the quorum was recovered, and no controller that answers "
             f"({_names([report.key.id for report in reports])}) has read its log as far as that. They know the former voters only, "
             "and do not run for election.",
-            next=(_start(silent),),
+            next=_starts(silent),
         )
     present = [report for report in reports if report.key in voters]
     replaced = [report for report in reports if report.key not in voters and voters.by_id(report.key.id) is not None]
     missing = [key.id for key in voters.keys if key not in {report.key for report in present}]
     majority = f"{voters.majority} of {len(voters)} voters are needed"
+    quiet = [each for each in silent if each.voter.key.id in missing]
     if len(present) < voters.majority:
+        may_live = len(present) + sum(not each.is_refused for each in quiet) >= voters.majority
         return Explanation(
             subject=SUBJECT,
             status="majority-missing",
             summary=f"NO LEADER: {majority} for an election, and only {len(present)} answer "
             f"({_names([report.key.id for report in present])}); missing: {_names(missing)}."
-            + "".join(f" Controller {r.key.id} answers with another disk than the voter's." for r in replaced),
-            next=(
-                _start([each for each in silent if each.voter.key.id in missing]),
+            + "".join(f" Controller {r.key.id} answers with another disk than the voter's." for r in replaced)
+            + _elsewhere(quiet),
+            next=_starts(quiet)
+            if may_live
+            else (
+                *_starts(quiet),
                 NextStep(
-                    purpose="if the disks of a majority are lost for good: compare what is left, on each survivor's host",
+                    purpose="if the disks of a majority are lost for good (look on their hosts: a firewall refuses too): compare "
+                    "what is left, on each survivor's host",
                     command=RECOVERY_COMMAND,
                 ),
             ),
@@ -265,19 +274,22 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
                 NextStep(purpose="if it stays so, the controllers' own logs say what interrupts their elections"),
             ),
         )
-    quiet = [each for each in silent if each.voter.key.id in missing]
-    start_quiet = (_start(quiet),) if quiet else ()
+    start_quiet = _starts(quiet) if quiet else ()
+    may_live = any(not each.is_refused for each in quiet)
     forgetful = [report for report in present if report.lost_end == UNKNOWN_END]
     if forgetful:
-        return _without_memory(present, forgetful, missing, voters, start_quiet)
+        return _without_memory(present, forgetful, missing, voters, quiet)
     if _winners([replace(report, lost_end=None) for report in present], voters):
         damaged = _names([report.key.id for report in present if report.lost_end is not None])
         return Explanation(
             subject=SUBJECT,
             status="damaged",
             summary=f"NO LEADER: {len(present)} of {len(voters)} voters answer, and nobody can win: the disks of controllers "
-            f"{damaged} have lost records that they had flushed. Such a voter is not elected, and votes as if it had them still.",
-            next=(
+            f"{damaged} have lost records that they had flushed. Such a voter is not elected, and votes as if it had them still."
+            + _elsewhere(quiet),
+            next=start_quiet
+            if may_live
+            else (
                 *start_quiet,
                 NextStep(
                     purpose=f"{'if that does not help, ' if quiet else ''}stop every controller, and see on each one's host what "
@@ -305,13 +317,16 @@ def _without_memory(
     forgetful: Sequence[ControllerReport],
     missing: Sequence[BrokerId],
     voters: VoterSet,
-    start_quiet: tuple[NextStep, ...],
+    quiet: Sequence[Silence],
 ) -> Explanation:
     """Nobody can win, and some of the voters have empty directories, or lack the file with their vote."""
     recover = NextStep(
         purpose="if what is missing is lost for good: stop every controller, and see on each one's host what is left",
         command=RECOVERY_COMMAND,
     )
+    steps = _starts(quiet) if quiet else ()
+    if all(each.is_refused for each in quiet):
+        steps += (recover,)
     answer = f"NO LEADER: {len(present)} of {len(voters)} voters answer"
     if all(report in forgetful and report.log_end_offset == 0 for report in present):
         if not missing:
@@ -325,16 +340,17 @@ def _without_memory(
             subject=SUBJECT,
             status="first-start",
             summary=f"{answer}, and all of them are blank. Whether this is the first start of a new quorum, or {_names(missing)} "
-            "holds what they have lost, is known once every voter of the quorum answers: silence proves nothing.",
-            next=(*start_quiet, recover),
+            "holds what they have lost, is known once every voter of the quorum answers: silence proves nothing."
+            + _elsewhere(quiet),
+            next=steps,
         )
     return Explanation(
         subject=SUBJECT,
         status="emptied",
         summary=f"{answer}, and nobody can win: the metadata directories of controllers "
         f"{_names([report.key.id for report in forgetful])} were emptied. Such a voter votes for nobody before it has caught up with a "
-        "leader.",
-        next=(*start_quiet, recover),
+        "leader." + _elsewhere(quiet),
+        next=steps,
     )
 
 
@@ -396,14 +412,44 @@ def _silent_facts(silent: Sequence[Silence]) -> tuple[str, ...]:
     )
 
 
-def _start(silent: Sequence[Silence]) -> NextStep:
-    if not silent:
-        return NextStep(purpose="start the missing controllers", command="barnabas-server -c FILE")
-    where = ", ".join(f"{each.voter.key.id} ({each.voter.address})" for each in silent)
-    return NextStep(
-        purpose=f"start controller {where}; one that stopped by itself says why at the end of its log (a failing disk, too)",
-        command="barnabas-server -c FILE",
+def _elsewhere(silent: Sequence[Silence]) -> str:
+    """What must be thought of where others are out of reach."""
+    unreached = [each.voter.key.id for each in silent if not each.is_refused]
+    if not unreached:
+        return ""
+    return (
+        f" Controllers {_names(unreached)} are out of reach of this node, which proves nothing about them: together they may have a "
+        "leader."
     )
+
+
+def _starts(silent: Sequence[Silence]) -> tuple[NextStep, ...]:
+    """The network first, where it may be cut; then whose process is known to be down, or may be."""
+    if not silent:
+        return (NextStep(purpose="start the missing controllers", command="barnabas-server -c FILE"),)
+    unreached = [each for each in silent if not each.is_refused]
+    refused = [each for each in silent if each.is_refused]
+    steps: list[NextStep] = []
+    if unreached:
+        steps.append(
+            NextStep(
+                purpose=f"look at the network between this node and controller {_places(unreached)}, and ask on their side too "
+                "(`barnabas explain leader --admin HOST:PORT`); on their hosts, whether they run"
+            )
+        )
+    if refused:
+        steps.append(
+            NextStep(
+                purpose=f"start controller {_places(refused)}; one that stopped by itself says why at the end of its log (a failing "
+                "disk, too)",
+                command="barnabas-server -c FILE",
+            )
+        )
+    return tuple(steps)
+
+
+def _places(silent: Sequence[Silence]) -> str:
+    return ", ".join(f"{each.voter.key.id} ({each.voter.address})" for each in silent)
 
 
 def _names(controllers: Sequence[BrokerId]) -> str:
