@@ -83,12 +83,21 @@ def read_manifest(directory: Path) -> SavedTopic:
         ) from None
 
 
+def check_file(path: Path, saved: SavedPartition) -> None:
+    """Read a partition's file as its restore does. Raises AdminError for one that is not what the manifest says."""
+    for _ in restored_records(path, saved):
+        pass
+
+
 def restored_records(path: Path, saved: SavedPartition) -> Iterator[Record]:
     """The records of a partition's file in order: no markers, nothing of aborted transactions, nothing from the end on.
 
     Raises AdminError for a file that is not what the manifest says.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, str(error)) from None
     if len(data) != saved.size_bytes:
         raise _damaged(path, f"{len(data)} bytes where the manifest says {saved.size_bytes}")
     try:

@@ -378,7 +378,7 @@ def test_at_a_terminal_the_name_of_what_goes_must_be_typed(
 
 def test_every_command_that_knows_a_yes_asks_in_the_one_way() -> None:
     asking = {path: each for path, command in commands(cli) for each in command.params if each.name == "yes"}
-    assert len(asking) == 17
+    assert len(asking) == 18
     others = {path for path, option in asking.items() if getattr(option, "help", "") != "Do not ask."}
     assert others == {("quorum", "recover")}, "it plans until it is told the directory to write into"
 

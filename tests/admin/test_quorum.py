@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas_admin.commands.quorum import lost_tolerance
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
 from tests.admin.admin_server import AdminServer
@@ -39,9 +40,40 @@ def test_that_a_node_votes_already_is_for_the_leader_to_say(run: Run, admin_serv
 
 def test_a_voter_is_removed_by_its_id(run: Run, admin_server: AdminServer) -> None:
     key = admin_server.node.quorum.voters[1].key
-    assert run.json("quorum", "remove-voter", "2")["directory_id"] == str(key.directory_id)
+    assert run.json("quorum", "remove-voter", "2", "--yes")["directory_id"] == str(key.directory_id)
     (asked,) = admin_server.node.voter_changes
     assert (asked.kind, asked.voter.key) == (VoterChangeKind.REMOVE, key)
+
+
+@pytest.mark.parametrize(
+    ("voters", "down", "removed", "left"),
+    [
+        ((1, 2, 3), (), 3, "2 of 2 voters are needed for a leader, so none of them may fail"),
+        ((1, 2, 3), (2,), 3, "2 of 2 voters are needed for a leader, and only 1 answers: no leader can be elected"),
+        (
+            (1, 2),
+            (),
+            2,
+            "1 of 1 voters is needed for a leader, so none of them may fail, and nobody else keeps the metadata",
+        ),
+        ((1, 2, 3, 4, 5), (), 3, "3 of 4 voters are needed for a leader, so 1 of them may fail"),
+        ((1, 2, 3), (3,), 3, None),
+        ((1, 2, 3, 4), (), 4, None),
+        ((1, 2, 3), (), 9, None),
+    ],
+)
+def test_a_vote_whose_loss_costs_tolerance_is_taken_only_when_meant(
+    voters: tuple[int, ...], down: tuple[int, ...], removed: int, left: str | None
+) -> None:
+    assert lost_tolerance(voters, down, removed) == left
+
+
+def test_removing_the_third_voter_asks(run: Run, admin_server: AdminServer) -> None:
+    refused = run("quorum", "remove-voter", "2", exit_code=2)
+    assert "none of them may fail: add --yes" in refused.stderr
+    assert not admin_server.node.voter_changes
+    run("quorum", "remove-voter", "2", "--yes")
+    assert len(admin_server.node.voter_changes) == 1
 
 
 @pytest.mark.parametrize(

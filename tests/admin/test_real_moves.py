@@ -129,9 +129,17 @@ def test_nodes_are_rolled_one_at_a_time_and_a_voters_disk_is_replaced(
 ) -> None:
     commands = Cli(barnabas_cluster.admin_addresses)
     commands.run("topic", "create", "t", "-p", "3")
+    commands.run("topic", "create", "small", "-p", "2", "-r", "1")
     before = {node.id: node.process for node in barnabas_cluster.nodes.values()}
     active = commands.json("quorum", "status")["leader_id"]
     order = [row["node"] for row in commands.json("cluster", "roll", "--dry")["order"]]
+    dry = commands.run("cluster", "roll", "--dry")
+    (homes,) = [each["partitions"] for each in commands.json("topic", "describe", "small")["topics"]]
+    alone = {each["replicas"][0] for each in homes}
+    for broker in (1, 2, 3):
+        warning = f"node {broker} has the only replica of".encode()
+        assert (warning in dry.stderr) == (broker in alone)
+    assert barnabas_admin_version().encode() in dry.stdout, "the admin listeners that were named say their versions"
     assert order[:3] == [1, 2, 3] and order[-1] == active and sorted(order[3:]) == [101, 102, 103]
     assert b"name what restarts" in commands.run("cluster", "roll", "--yes", status=2).stderr
 

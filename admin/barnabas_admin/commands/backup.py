@@ -139,7 +139,7 @@ def import_topics(
 
     Offsets count anew from 0; groups get the offsets that stand for what they had read. A group with members is left out.
     """
-    from barnabas_admin.backup import MANIFEST, read_manifest
+    from barnabas_admin.backup import MANIFEST, check_file, read_manifest
 
     names = topics or tuple(sorted(path.parent.name for path in directory.glob(f"*/{MANIFEST}")))
     if not names:
@@ -147,6 +147,9 @@ def import_topics(
     if new_name is not None and len(names) != 1:
         raise click.UsageError("--as names one topic: name the one to restore")
     saved = {name: read_manifest(directory / name) for name in names}
+    for name, manifest in saved.items():  # before anything is made
+        for part in manifest.partitions:
+            check_file(directory / name / f"{part.partition}.log", part)
     rows: list[dict[str, Any]] = []
     for name, manifest in saved.items():
         rows += _import(invocation, directory / name, manifest, new_name or name, replicas, with_groups=not no_groups)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection
 from typing import Any
 
 import click
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_fields, print_json, print_line, print_table, talk
 from barnabas_admin.patience import patiently
 from barnabas_wire.kafka.errors import ErrorCode
@@ -103,18 +104,42 @@ def add_voter(invocation: Invocation, voter: str) -> None:
 
 @click.command("remove-voter")
 @click.argument("voter", metavar="ID[:DIRECTORY_ID]")
+@yes_option
 @common_options
-def remove_voter(invocation: Invocation, voter: str) -> None:
+def remove_voter(invocation: Invocation, voter: str, yes: bool) -> None:
     """Take a controller's vote.
 
     It goes on as an observer until it is stopped. Without a directory id, that of the voter with this id is taken. A replaced
-    disk: remove the voter, then add it with the directory id of the new disk.
+    disk: remove the voter, then add it with the directory id of the new disk. Asks where the quorum bears fewer losses afterwards.
     """
     found = re.fullmatch(r"(\d+)(?::([\w-]{22}))?", voter)
     if found is None:
         raise click.UsageError(f"{voter}: write ID or ID:DIRECTORY_ID, as `barnabas quorum replicas` shows them")
+    health = invocation.admin.describe_health()
+    lost = lost_tolerance(health.voters, health.voters_down, int(found[1]))
+    if lost is not None:
+        confirm(f"without voter {found[1]} {lost}", typed=found[1], yes=yes)
     done = invocation.admin.remove_voter(int(found[1]), directory_id=found[2] or "")
     _print_change(invocation, done, "votes no more", is_voter=False)
+
+
+def lost_tolerance(voters: Collection[int], down: Collection[int], removed: int) -> str | None:
+    """What a quorum bears less once this voter is removed, as the end of a sentence; None where it bears as much, as where it does not
+    answer anyway."""
+    if removed not in voters or len(voters) < 2:
+        return None
+    alive = len(voters) - len({*voters} & {*down})
+    left, left_alive = len(voters) - 1, alive - (removed not in down)
+    spare = left_alive - (left // 2 + 1)
+    if spare >= alive - (len(voters) // 2 + 1) and left > 1:
+        return None
+    needed = f"{left // 2 + 1} of {left} voters {'is' if left == 1 else 'are'} needed for a leader"
+    if spare < 0:
+        return f"{needed}, and only {left_alive} answers: no leader can be elected"
+    if spare:
+        return f"{needed}, so {spare} of them may fail"
+    alone = ", and nobody else keeps the metadata" if left == 1 else ""
+    return f"{needed}, so none of them may fail{alone}"
 
 
 @click.command("replace-voter")

@@ -25,6 +25,8 @@ from barnabas_wire.kafka.errors import ErrorCode
 POLL_PAUSE_S = 0.3
 NODE_WAIT_S = 600.0
 """A broker that stopped uncleanly recovers its logs first."""
+TOPICS_AT_ONCE = 200
+"""Topics described in one call."""
 HEALTHY_TIMES = 2
 """So many looks in a row must find the cluster healthy: one may come just before a follower is found out of sync."""
 
@@ -91,7 +93,7 @@ def roll(
             code=ErrorCode.RESOURCE_NOT_FOUND,
             hint=f"nodes are {', '.join(map(str, sorted(nodes)))}",
         )
-    versions = find_versions(invocation) if version is not None else {}
+    versions = find_versions(invocation) if version is not None or dry else {}
     wanted = [
         node
         for node in nodes.values()
@@ -104,6 +106,7 @@ def roll(
         raise click.UsageError(
             "name what restarts a node with --restart-command 'ssh -- {host} systemctl restart barnabas'"
         )
+    _warn_of_lone_replicas(invocation, {node.id for node in wanted})
     if dry or not wanted:
         _print_order(invocation, wanted, versions)
         return
@@ -118,6 +121,20 @@ def roll(
         print_line(
             f"{len(done)} nodes restarted in {duration_text(time.monotonic() - started)}, the cluster is healthy"
         )
+
+
+def _warn_of_lone_replicas(invocation: Invocation, wanted: Collection[int]) -> None:
+    """Say which of these nodes have partitions that nobody else has: they have no leader while such a node restarts."""
+    alone: dict[int, list[str]] = {}
+    names = [topic.name for topic in patiently(lambda: invocation.admin.list_topics(include_internal=True))]
+    for at in range(0, len(names), TOPICS_AT_ONCE):
+        for topic in invocation.admin.describe_topics(names[at : at + TOPICS_AT_ONCE]):
+            for partition in topic.partitions:
+                if len(partition.replicas) == 1 and partition.replicas[0] in wanted:
+                    alone.setdefault(partition.replicas[0], []).append(f"{topic.name}-{partition.partition}")
+    for node_id, partitions in sorted(alone.items()):
+        what = partitions[0] if len(partitions) == 1 else f"{len(partitions)} partitions ({partitions[0]}, …)"
+        talk(f"node {node_id} has the only replica of {what}: nobody writes or reads there while it restarts")
 
 
 def find_nodes(invocation: Invocation) -> dict[int, Node]:

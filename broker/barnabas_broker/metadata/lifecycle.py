@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MS_MAX = 500
+TOLD_MAX = 100
+"""Different troubles with controllers that are logged until heartbeats are answered again."""
 REGISTRATION_RETRY_MS = 250
 HELD_RETRY_MS = 2000
 """While the controllers wait for an operator's sign-off of a bad metadata record."""
@@ -180,6 +182,8 @@ class BrokerLifecycle:
         self._unanswered: deque[int] = deque()
         """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
         self._leaderless: set[BrokerId] = set()
+        self._told: set[tuple[BrokerId, str]] = set()
+        """What went wrong with whom since heartbeats were answered last: each is logged once."""
         """Controllers whose last word was that they know no leader, or that refuse connections."""
         self._connected_to: BrokerId | None = None
         self._beat_now = asyncio.Event()
@@ -340,11 +344,12 @@ class BrokerLifecycle:
                 if error.code in _STALE_CODES:
                     logger.warning("broker %d must register again: %s", self._identity.broker_id, error)
                     return
-                logger.warning("controller %d refused a heartbeat: %s", controller_id, error)
+                self._tell(logging.WARNING, controller_id, f"controller {controller_id} refused a heartbeat: {error}")
                 failed = controller_id
                 self._note_word(controller_id, is_leaderless=True)  # it replaces nobody, being held
             except ControllerUnreachable as error:
-                logger.info("the heartbeat stream to controller %d broke: %s", controller_id, error)
+                broke = f"the heartbeat stream to controller {controller_id} broke: {error}"
+                self._tell(logging.INFO, controller_id, broke)
                 failed = controller_id
                 self._client.note_active(None)
                 self._note_word(controller_id, is_leaderless=error.is_refused)
@@ -355,6 +360,12 @@ class BrokerLifecycle:
             if failed is not None:
                 await asyncio.sleep(backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, RECONNECT_BACKOFF_MS_MAX)
+
+    def _tell(self, level: int, controller_id: BrokerId, what: str) -> None:
+        """Log what went wrong, once until heartbeats are answered again: a broker without a controller tries twice a second."""
+        if (controller_id, what) not in self._told and len(self._told) < TOLD_MAX:
+            logger.log(level, "%s", what)
+            self._told.add((controller_id, what))
 
     def _note_word(self, controller_id: BrokerId, *, is_leaderless: bool) -> None:
         if is_leaderless:
@@ -435,7 +446,12 @@ class BrokerLifecycle:
                     reply = await stream.receive()
             except TimeoutError as error:
                 raise ControllerUnreachable(f"no answer for {patience_ms} ms") from error
+            answered_before_ms = self.answered_ms
             self._take_reply(reply)
+            if self._told:
+                self._told.clear()
+                silent_ms = self._clock_ms() - (answered_before_ms or self._clock_ms())
+                logger.info("controller %d answers heartbeats again, after %.1f s", controller_id, silent_ms / 1000)
             self._client.note_active(controller_id)
             self._leaderless.discard(controller_id)
 

@@ -249,6 +249,27 @@ async def test_a_new_active_controller_is_found_when_only_the_streams_broke() ->
 
 
 @on_virtual_time
+async def test_while_no_controller_answers_each_is_named_once_and_then_that_one_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "barnabas_broker.metadata.lifecycle"):
+        async with living() as broker:
+            await broker.begin()
+            for outage in (1, 2):
+                caplog.clear()
+                broker.controllers.transport.down = {1, 2, 3}
+                broker.controllers.transport.cut_streams()
+                await asyncio.sleep(60)
+                told = [line for line in caplog.messages if "heartbeat stream" in line]
+                assert 1 <= len(told) <= 6, (outage, len(told))  # of each: the cut, and that it is out of reach
+                assert len(set(told)) == len(told)
+                broker.controllers.transport.down = set()
+                await asyncio.sleep(5)
+                again = [line for line in caplog.messages if "answers heartbeats again" in line]
+                assert len(again) == 1 and "after 6" in again[0], again
+
+
+@on_virtual_time
 async def test_a_stopped_controller_that_keeps_its_connections_is_left() -> None:
     async with living() as broker:
         await broker.begin()
