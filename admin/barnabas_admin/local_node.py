@@ -89,7 +89,7 @@ class NodeDeath:
 
 def node_environment() -> dict[str, str]:
     """The environment of a local node: properties come from its file alone, and only we hear whether it is ready."""
-    ours = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_", "BARNABAS_FORMAT_FOR")
+    ours = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_", "BARNABAS_FORMAT_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 

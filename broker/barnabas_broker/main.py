@@ -25,7 +25,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
-    from barnabas_broker.config.server import ServerConfig
+    from barnabas_broker.config.server import NodeConfig, ServerConfig
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.records_security import UserScramCredentialRecord
 
@@ -130,7 +130,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         metavar="CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID,…",
         default=os.environ.get("BARNABAS_FORMAT_FOR", ""),
         help="format first what is not formatted, for this cluster and these first voters: one start less than `format`; also "
-        "as BARNABAS_FORMAT_FOR. Take it away once the cluster runs: a voter that lost its disk must not come back as it was",
+        "as BARNABAS_FORMAT_FOR. For the first start of a new quorum: where one of these voters has a log, an empty node comes as an "
+        "observer",
+    )
+    parser.add_argument(
+        "--format-to-join",
+        action="store_true",
+        default=os.environ.get("BARNABAS_FORMAT_TO_JOIN", "").lower() == "true",
+        help="format a controller that is not formatted as an observer of the quorum at controller.quorum.bootstrap.servers, once it "
+        "answers; also as BARNABAS_FORMAT_TO_JOIN=true. Only where its volumes are mounted before it starts, as a container's are",
     )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
@@ -251,37 +259,25 @@ def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) 
     )
     config = node_config(properties)
     _refuse_taken_ports(config.server)
-    if options.format_for:
-        _format_first(config.server, options.format_for)
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
+    _format_at_start(config, options)
     return run_node(config, open_disk=open_disk or RealDisk, service_manager=ServiceManager.of(os.environ))
 
 
-def _format_first(server: ServerConfig, identity: str) -> None:
-    """As `format --ignore-formatted` does. What is formatted is kept, so that whoever starts nodes may say it at every start
-    until the first has gone well."""
-    from barnabas_broker.node.storage import StorageError, format_storage, initial_controllers
+def _format_at_start(config: NodeConfig, options: argparse.Namespace) -> None:
     from barnabas_log.disk import RealDisk
 
-    cluster_id, separator, words = identity.partition("/")
-    if not separator or not server.is_controller:
-        raise StorageError(
-            "--format-for: write CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID,… for a controller; a broker formats itself"
-        )
-    voters = initial_controllers(words)
-    if server.id not in {key.id for key in voters.keys}:
-        raise StorageError(f"--format-for does not name node {server.node_id}: add it")
+    if not (options.format_for or options.format_to_join):
+        return
+    from barnabas_broker.node.first_start import format_first, format_to_join  # loads gRPC
+
     disk = RealDisk()
     try:
-        format_storage(
-            disk,
-            server,
-            cluster_id=str(_parse_uuid(cluster_id)),
-            make_voters=lambda directory_id: voters,
-            new_uuid=new_uuid,
-            is_formatted_ignored=True,
-        )
+        if options.format_for:
+            format_first(disk, config, options.format_for)
+        else:
+            format_to_join(disk, config)
     finally:
         disk.close()
 

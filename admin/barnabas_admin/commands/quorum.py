@@ -205,6 +205,7 @@ def _wait_for_successor(invocation: Invocation, voter_id: int, wanted: int, *, w
         if wanted != voter_id and wanted in voters:
             raise AdminError(f"node {wanted} votes already", code=ErrorCode.DUPLICATE_VOTER)
         found = [r for r in replicas if r.role == "observer" and r.id == wanted and r.directory_id]
+        found = sorted(found, key=lambda r: -r.last_fetch_timestamp_ms)[:1]  # others are disks that it had before
         ready = [r for r in found if 0 <= r.lag_records <= SUCCESSOR_LAG_MAX]
         if ready:
             return voters[voter_id], ready[0]

@@ -241,9 +241,10 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     watch: IncarnationWatch | None = None
     endpoint = server.controller_endpoint()
     if endpoint is not None:
+        reached = own_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port)
         watch = IncarnationWatch(
             transport,
-            own_address=own_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port),
+            own_address=reached,
             voters=lambda: quorum.voters,
             addresses=[*bootstrap_servers, *((voter.host, voter.port) for voter in voters)],
             take_agreeing=guard.take_agreeing,
@@ -253,7 +254,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
                 controller_id=server.id,
                 cluster_id=storage.cluster_id,
                 incarnation_id=context.incarnation_id,
-                endpoints=(endpoint,),
+                endpoints=(endpoint._replace(host=reached[0], port=reached[1]),),
                 features=SUPPORTED_FEATURES,
             ),
             client=client,
