@@ -104,22 +104,12 @@ class LocalSecurity:
 
     def properties(self, node: LocalNode) -> dict[str, str]:
         """Of a node."""
-        found = {
-            "listener.security.protocol.map": f"{CLIENT_LISTENER}:SASL_SSL,{BROKER_LISTENER}:SSL,CONTROLLER:SSL,ADMIN:SASL_SSL",
-            "ssl.keystore.location": str(self._certificate_of(node)),
-            "ssl.truststore.location": str(self.authority),
-            "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+)$/$1/,DEFAULT",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": ";".join(f"User:{name}" for name in (USER, *self._node_names)),
-            "listener.name.admin.sasl.enabled.mechanisms": MECHANISM,
-        }
-        if node.is_broker:
-            found |= {
-                "inter.broker.listener.name": BROKER_LISTENER,
-                f"listener.name.{BROKER_LISTENER.lower()}.ssl.client.auth": "required",
-                f"listener.name.{CLIENT_LISTENER.lower()}.sasl.enabled.mechanisms": f"{MECHANISM},SCRAM-SHA-256",
-            }
-        return found
+        return secured_properties(
+            keystore=str(self._certificate_of(node)),
+            truststore=str(self.authority),
+            node_names=self._node_names,
+            is_broker=node.is_broker,
+        )
 
     def listeners(self, node: LocalNode) -> list[str]:
         """The Kafka listeners of a broker, the clients' first."""
@@ -170,6 +160,46 @@ class LocalSecurity:
 
     def _certificate_of(self, node: LocalNode) -> Path:
         return self._pki / f"node-{node.id}.pem"
+
+
+def secured_properties(
+    *,
+    keystore: str,
+    truststore: str,
+    node_names: Iterable[str],
+    is_broker: bool,
+    client_listeners: Iterable[str] = (CLIENT_LISTENER,),
+) -> dict[str, str]:
+    """What closes a node: users log in over TLS, nodes show certificates, and nobody may do what no ACL allows.
+
+    keystore, truststore: files, as the node sees them. node_names: subjects (CN) of the nodes' certificates. client_listeners: names of
+    the listeners that clients log in at.
+    """
+    listeners = tuple(client_listeners)
+    protocols = [
+        *(f"{name}:SASL_SSL" for name in listeners),
+        f"{BROKER_LISTENER}:SSL",
+        "CONTROLLER:SSL",
+        "ADMIN:SASL_SSL",
+    ]
+    found = {
+        "listener.security.protocol.map": ",".join(protocols),
+        "ssl.keystore.location": keystore,
+        "ssl.truststore.location": truststore,
+        "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+)$/$1/,DEFAULT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{name}" for name in (USER, *node_names)),
+        "listener.name.admin.sasl.enabled.mechanisms": MECHANISM,
+    }
+    if is_broker:
+        found |= {
+            "inter.broker.listener.name": BROKER_LISTENER,
+            f"listener.name.{BROKER_LISTENER.lower()}.ssl.client.auth": "required",
+        }
+        found |= {
+            f"listener.name.{name.lower()}.sasl.enabled.mechanisms": f"{MECHANISM},SCRAM-SHA-256" for name in listeners
+        }
+    return found
 
 
 def _write_secret(file: Path, properties: dict[str, str]) -> None:

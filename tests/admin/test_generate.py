@@ -46,58 +46,181 @@ def a_node_takes(
     assert not caplog.messages
 
 
-def test_kubernetes_takes_every_manifest() -> None:
-    (text,) = generated("k8s", "--namespace", "streams", "--brokers", "4").values()
-    documents = list(yaml.safe_load_all(text))
+OPTIONS = {
+    "bare": (),
+    "nodeport": ("--external", "nodeport", "--console", "--monitor"),
+    "loadbalancer": ("--external", "loadbalancer", "--external-host", "b{id}.example.com"),
+    "closed": ("--tls", "certs", "--console", "--external", "nodeport", "--external-host", "edge.example.com"),
+}
+"""Of `generate k8s`."""
+
+
+def documents_of(text: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_kubernetes_takes_every_manifest(name: str) -> None:
+    files = generated("k8s", "--namespace", "streams", "--brokers", "4", *OPTIONS[name])
+    documents = documents_of(files["barnabas.yaml"]) + documents_of(files["first-start.once"])
     for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
         for document in documents:
-            kubernetes_validate.validate(document, version, strict=True)
+            if document["kind"] != "PodMonitor":  # of the Prometheus operator, which brings its own schema
+                kubernetes_validate.validate(document, version, strict=True)
     kinds = [document["kind"] for document in documents]
     assert kinds.count("StatefulSet") == kinds.count("PodDisruptionBudget") == 2 and "NetworkPolicy" in kinds
     assert {document["metadata"]["namespace"] for document in documents} == {"streams"}
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    assert len(names) == len(set(names))
     with pytest.raises(kubernetes_validate.ValidationError):
-        broken = json.loads(json.dumps(documents[4]).replace('"replicas"', '"copies"'))
+        (broken, *_) = (each for each in documents if each["kind"] == "StatefulSet")
+        broken = json.loads(json.dumps(broken).replace('"replicas"', '"copies"'))
         kubernetes_validate.validate(broken, OLDEST_KUBERNETES, strict=True)
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:
     """StatefulSets by name."""
-    return {each["metadata"]["name"]: each for each in yaml.safe_load_all(text) if each["kind"] == "StatefulSet"}
+    return {each["metadata"]["name"]: each for each in documents_of(text) if each["kind"] == "StatefulSet"}
 
 
+def services(text: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each["spec"] for each in documents_of(text) if each["kind"] == "Service"}
+
+
+def pod_environment(container: dict[str, Any], facts: Mapping[str, str]) -> dict[str, str]:
+    """What a container's process finds: Kubernetes' own rule, by which a variable may use those before it. `facts`: by fieldPath."""
+    found: dict[str, str] = {}
+    for variable in container["env"]:
+        source = variable.get("valueFrom", {})
+        if "secretKeyRef" in source:
+            continue  # optional, and not there
+        value = facts.get(source["fieldRef"]["fieldPath"], "") if source else variable["value"]
+        for name, known in found.items():
+            value = value.replace(f"$({name})", known)
+        found[variable["name"]] = value
+    if "command" in container:  # what the shell makes of it
+        shell, flag, script = container["command"]
+        script = script.replace("exec barnabas-server", "env -0")
+        out = subprocess.run([shell, flag, script], env=found, capture_output=True, check=True).stdout.decode()
+        found |= {name: line for name, _, line in (each.partition("=") for each in out.split("\0")) if name in found}
+    return found
+
+
+def certificates(script: str, directory: Path) -> Path:
+    """Run the script where kubectl only says what it was asked; the files that it makes."""
+    (directory / "bin").mkdir()
+    for name, text in {
+        "kubectl": 'echo "$@" >> asked',
+        "barnabas": f'exec {sys.executable} -m barnabas_admin.main "$@"',
+    }.items():
+        (directory / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (directory / "bin" / name).chmod(0o755)
+    (directory / "certificates.sh").write_text(script)
+    environment = dict(os.environ) | {"PATH": f"{directory / 'bin'}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "certificates.sh"], cwd=directory, env=environment, check=True, capture_output=True)
+    for file in directory.glob("pki/*.pem"):
+        if file.stem not in ("ca-key", "admin"):
+            assert f"--from-file=pki/{file.name}" in (directory / "asked").read_text()
+    return directory / "pki"
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(("name", "first"), [("barnabas-controller", 101), ("barnabas-broker", 1)])
 def test_a_node_takes_the_properties_of_its_pod(
-    name: str, first: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str,
+    first: int,
+    options: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
-    (text,) = generated("k8s").values()
-    found = pods(text)[name]["spec"]
+    files = generated("k8s", *OPTIONS[options])
+    found = pods(files["barnabas.yaml"])[name]["spec"]
     assert found["ordinals"]["start"] == first
     (container,) = found["template"]["spec"]["containers"]
-    environment = {"POD_NAME": f"{name}-{first}", "KAFKA_NODE_ID": str(first)}
-    for variable in container["env"]:
-        value = variable.get("value", "")
-        if value:
-            environment[variable["name"]] = value.replace("$(POD_NAME)", environment["POD_NAME"])
+    facts = {
+        "metadata.name": f"{name}-{first}",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(first),
+        "metadata.labels['topology.kubernetes.io/zone']": "zone-b",
+        "status.hostIP": "192.0.2.7",
+    }
+    environment = pod_environment(container, facts)
+    if options == "closed":
+        made = certificates(files["certificates.sh"], tmp_path)
+        environment = {key: value.replace("/etc/barnabas/tls", str(made)) for key, value in environment.items()}
+        assert "User:barnabas-broker-3" in environment["KAFKA_SUPER_USERS"]
     a_node_takes(environment, monkeypatch, caplog)
+    monkeypatch.setenv("KAFKA_BROKER_RACK", "")
+    assert server(["check"]) == 0, "before Kubernetes 1.35 a pod has no label of its zone"
     probes = [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")]
     assert probes == ["/livez", "/livez", "/readyz"]
     own = f"{name}-{first}.barnabas-{name.rpartition('-')[2]}s.default.svc.cluster.local"
-    assert own in environment["KAFKA_ADVERTISED_LISTENERS"]
+    advertised = environment["KAFKA_ADVERTISED_LISTENERS"]
+    assert own in advertised
     assert name == "barnabas-broker" or own in environment["KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"]
+    if name == "barnabas-broker":
+        assert environment["KAFKA_BROKER_RACK"] == "zone-b"
+        outside = {
+            "bare": None,
+            "nodeport": "EXTERNAL://192.0.2.7:31001",
+            "loadbalancer": "EXTERNAL://b1.example.com:9094",
+            "closed": "EXTERNAL://edge.example.com:31001",
+        }[options]
+        assert [each for each in advertised.split(",") if each.startswith("EXTERNAL")] == ([outside] if outside else [])
 
 
-def test_the_first_voters_are_those_of_the_first_start() -> None:
-    (text,) = generated("k8s", "--controllers", "5").values()
-    first = next(iter(yaml.safe_load_all(text)))
-    assert first["metadata"]["name"] == "barnabas-first-start"
-    voters = initial_controllers(first["data"]["format-for"].partition("/")[2])
+def test_each_broker_has_its_own_way_in_from_outside() -> None:
+    text = generated("k8s", "--brokers", "2", "--external", "nodeport")["barnabas.yaml"]
+    for node in (1, 2):
+        found = services(text)[f"barnabas-broker-{node}-external"]
+        assert found["type"] == "NodePort" and found["selector"] == {
+            "statefulset.kubernetes.io/pod-name": f"barnabas-broker-{node}"
+        }
+        (port,) = found["ports"]
+        assert port["nodePort"] == 31000 + node and port["targetPort"] == "external"
+    (container,) = pods(text)["barnabas-broker"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "external", "containerPort": 9094} in container["ports"]
+    (policy,) = [each["spec"] for each in documents_of(text) if each["kind"] == "NetworkPolicy"]
+    assert 9094 in [port["port"] for port in policy["ingress"][0]["ports"]]
+    for words in (("--external", "loadbalancer"), ("--tls", "s", "--external", "nodeport"), ("--external-host", "h")):
+        assert CliRunner().invoke(cli, ["generate", "k8s", *words]).exit_code == 2
+
+
+def test_the_console_and_the_monitor_reach_what_is_there() -> None:
+    text = generated("k8s", "--console", "--monitor")["barnabas.yaml"]
+    (deployment,) = [each for each in documents_of(text) if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["command"][:2] == ["barnabas", "console"]
+    assert "barnabas-controller-101.barnabas-controllers.default.svc.cluster.local:9190" in container["command"][-1]
+    assert services(text)["barnabas-console"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+    (policy,) = [each["spec"] for each in documents_of(text) if each["kind"] == "NetworkPolicy"]
+    assert 8080 not in [port["port"] for rule in policy["ingress"] for port in rule["ports"]], "port-forward alone"
+    (monitor,) = [each["spec"] for each in documents_of(text) if each["kind"] == "PodMonitor"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"node", "cluster"}
+    for each in pods(text).values():
+        (node,) = each["spec"]["template"]["spec"]["containers"]
+        assert endpoint["port"] in [port["name"] for port in node["ports"]]
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert labels["app.kubernetes.io/component"] in monitor["selector"]["matchExpressions"][0]["values"]
+
+
+def test_what_is_applied_again_holds_nothing_that_formats_a_voter() -> None:
+    files = generated("k8s", "--controllers", "5")
+    (secret,) = documents_of(files["first-start.once"])
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "barnabas-first-start")
+    voters = initial_controllers(secret["stringData"]["format-for"].partition("/")[2])
     assert sorted(key.id for key in voters.keys) == [101, 102, 103, 104, 105]
-    (variable,) = [
-        each
-        for each in pods(text)["barnabas-controller"]["spec"]["template"]["spec"]["containers"][0]["env"]
-        if each["name"] == "BARNABAS_FORMAT_FOR"
-    ]
-    assert variable["valueFrom"]["configMapKeyRef"]["optional"], "it is deleted once the cluster runs"
+    for key in voters.keys:
+        assert str(key.directory_id) not in files["barnabas.yaml"]
+    assert {"ConfigMap", "Secret"}.isdisjoint(each["kind"] for each in documents_of(files["barnabas.yaml"]))
+    (container,) = pods(files["barnabas.yaml"])["barnabas-controller"]["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each for each in container["env"]}
+    token = variables["BARNABAS_FORMAT_FOR"]["valueFrom"]["secretKeyRef"]
+    assert token == {"name": "barnabas-first-start", "key": "format-for", "optional": True}
+    assert variables["BARNABAS_FORMAT_TO_JOIN"]["value"] == "true", "without it an empty controller is an observer"
+    taken_by_a_directory = (".yaml", ".yml", ".json")
+    assert not [name for name in files if name.endswith(taken_by_a_directory) and name != "barnabas.yaml"]
 
 
 def test_a_compose_file_has_nodes_that_start_and_publishes_loopback_alone(
@@ -110,6 +233,13 @@ def test_a_compose_file_has_nodes_that_start_and_publishes_loopback_alone(
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
     environment = compose["services"]["node-2"]["environment"]
     assert environment.pop("BARNABAS_FORMAT_FOR") == "${BARNABAS_FORMAT_FOR:-}"
+    for service in compose["services"].values():
+        assert ":" in service["image"] and not service["image"].endswith(":latest"), "a tag"
+    console = compose["services"]["console"]
+    assert (
+        f"127.0.0.1:{console['entrypoint'][console['entrypoint'].index('--port') + 1]}/livez"
+        in console["healthcheck"]["test"][-1]
+    )
     a_node_takes(environment, monkeypatch, caplog)
     voters = initial_controllers(files["first-start.env"].strip().partition("=")[2].partition("/")[2])
     assert {key.id for key in voters.keys} == {1, 2, 3}

@@ -14,11 +14,12 @@ from pathlib import Path, PurePosixPath
 
 import click
 
+from barnabas import __version__
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, errors_end_the_process, output_option
 from barnabas_admin.output import print_json, print_line, talk
 
-COMMENTS = (".yml", ".yaml", ".env", ".service", ".properties", "Dockerfile")
+COMMENTS = (".yml", ".yaml", ".once", ".sh", ".env", ".service", ".properties", "Dockerfile")
 directory_option = click.option(
     "-d",
     "--directory",
@@ -29,30 +30,73 @@ directory_option = click.option(
 
 @click.command()
 @click.option("--namespace", default="default", show_default=True)
-@click.option("--image", default="barnabas:latest", show_default=True, help="Built from the Dockerfile of compose.")
+@click.option(
+    "--image", default=f"barnabas:{__version__}", show_default=True, help="Built from the Dockerfile of compose."
+)
 @click.option("--controllers", type=click.IntRange(1, 9), default=3, show_default=True)
 @click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True)
 @click.option("--storage", default="100Gi", show_default=True, help="Of each broker's volume.")
+@click.option(
+    "--external",
+    type=click.Choice(["nodeport", "loadbalancer"]),
+    help="A way in from outside for each broker: a port of every machine, 31000 and the broker's id, or a load balancer, port 9094.",
+)
+@click.option(
+    "--external-host",
+    metavar="HOST",
+    help="Where clients outside reach a broker, {id} stands for its id; default with nodeport: the address of the pod's machine.",
+)
+@click.option("--console", "has_console", is_flag=True, help="The web console, reached by `kubectl port-forward`.")
+@click.option("--monitor", "is_monitored", is_flag=True, help="A PodMonitor, for the Prometheus operator.")
+@click.option(
+    "--tls",
+    "tls_secret",
+    metavar="SECRET",
+    help="Close the cluster: TLS on every listener by the files of this Secret, logins, ACLs; with a script that makes it.",
+)
 @directory_option
 @output_option
 def k8s(
-    namespace: str, image: str, controllers: int, brokers: int, storage: str, directory: Path | None, output: str
+    namespace: str,
+    image: str,
+    controllers: int,
+    brokers: int,
+    storage: str,
+    external: str | None,
+    external_host: str | None,
+    has_console: bool,
+    is_monitored: bool,
+    tls_secret: str | None,
+    directory: Path | None,
+    output: str,
 ) -> None:
     """Manifests for Kubernetes: StatefulSets, services, probes, disruption budgets, a network policy."""
-    from barnabas_admin.generating.kubernetes import kubernetes_files
+    from barnabas_admin.generating.kubernetes import LOAD_BALANCER, Wanted, kubernetes_files
     from barnabas_admin.local_cluster import random_uuid
 
-    with errors_end_the_process(is_json=output == "json"):
-        files = kubernetes_files(
-            namespace=namespace,
-            image=image,
-            controllers=controllers,
-            brokers=brokers,
-            storage=storage,
-            cluster_id=str(random_uuid()),
-            directory_ids=[str(random_uuid()) for _ in range(controllers)],
+    if external_host and not external:
+        raise click.UsageError("--external-host belongs to --external")
+    if external == LOAD_BALANCER and "{id}" not in (external_host or ""):
+        raise click.UsageError(
+            "each broker's load balancer has an address of its own: name it, as in --external-host 'broker-{id}.example.com'"
         )
-        _give(files, directory, output)
+    if tls_secret and external and not external_host:
+        raise click.UsageError("with --tls a broker's certificate names where it is reached: give --external-host")
+    wanted = Wanted(
+        namespace=namespace,
+        image=image,
+        controllers=controllers,
+        brokers=brokers,
+        storage=storage,
+        external=external or "",
+        external_host=external_host or "",
+        has_console=has_console,
+        is_monitored=is_monitored,
+        tls_secret=tls_secret or "",
+    )
+    with errors_end_the_process(is_json=output == "json"):
+        directory_ids = [str(random_uuid()) for _ in range(controllers)]
+        _give(kubernetes_files(wanted, cluster_id=str(random_uuid()), directory_ids=directory_ids), directory, output)
 
 
 @click.command()

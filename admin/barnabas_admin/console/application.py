@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -128,6 +128,7 @@ def make_application(
         if cluster is None:
             routes.append(Route("/", _to_the_run))
     routes.append(Route("/theme", _choose_theme, methods=["POST"]))
+    routes.append(Route("/livez", _is_alive))
     gate = []
     if sign_in is not None:
         answer = _sign_in(environment, sign_in, history, is_tls=is_tls)
@@ -201,6 +202,11 @@ def _run_twin(journal: Journal) -> Any:
         return JSONResponse({"api_version": API_VERSION} | step_page(journal, _query(request)))
 
     return endpoint
+
+
+async def _is_alive(request: Request) -> Response:
+    """For probes: this console answers, whatever the cluster does."""
+    return PlainTextResponse("alive\n")
 
 
 async def _to_the_run(request: Request) -> Response:
@@ -407,7 +413,7 @@ class _Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or path.startswith("/static/") or path in (SIGN_IN, "/theme"):
+        if scope["type"] != "http" or path.startswith("/static/") or path in (SIGN_IN, "/theme", "/livez"):
             await self._app(scope, receive, send)
             return
         request = Request(scope)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from barnabas import __version__
 from barnabas_admin.generating.container import (
     ADMIN_PORT,
+    CONSOLE_PORT,
     CONTROLLER_PORT,
     DATA,
     DOCKERFILE,
@@ -25,12 +27,16 @@ from barnabas_admin.generating.grafana import dashboard_files, provisioning_file
 from barnabas_admin.generating.yaml import to_yaml
 from barnabas_admin.prometheus import prometheus_config
 
+IMAGE = f"barnabas:{__version__}"
+PROMETHEUS_IMAGE = "prom/prometheus:v3.5.0"
+GRAFANA_IMAGE = "grafana/grafana:12.1.0"
+CONSOLE_PROBE = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{CONSOLE_PORT}/livez', timeout=4)"
 OUTSIDE_PORT = 19092
 """Of the first node, on the host's loopback; the others follow."""
 HEADER = """# Nodes, Prometheus, Grafana and the console; all of it on the host's loopback alone. By `barnabas generate compose`.
 # First start:  docker compose --env-file first-start.env up -d --build
 # afterwards:   rm first-start.env; docker compose up -d
-# first-start.env formats the voters. Without it a node whose volume was lost does not come back with an old vote: it says what to do.
+# first-start.env formats the voters. Without it a node whose volume was lost joins without a vote: see docs/deploying.md.
 """
 
 
@@ -44,30 +50,37 @@ def compose_files(*, nodes: int, cluster_id: str, directory_ids: Sequence[str], 
     services: dict[str, Any] = {name: _node(index + 1, names) for index, name in enumerate(names)}
     admins = ",".join(f"{name}:{ADMIN_PORT}" for name in names)
     services["console"] = {
-        "image": "barnabas",
+        "image": IMAGE,
         "entrypoint": [
             "barnabas",
             "console",
             "--host",
             "0.0.0.0",
             "--port",
-            "8080",
+            str(CONSOLE_PORT),
             "--allow-remote",
             "--admin",
             admins,
         ],
-        "ports": ["127.0.0.1:8080:8080"],
+        "ports": [f"127.0.0.1:{CONSOLE_PORT}:{CONSOLE_PORT}"],
+        # The image's own asks a node's metrics listener, which a console has not.
+        "healthcheck": {
+            "test": ["CMD", "python", "-c", CONSOLE_PROBE],
+            "interval": "10s",
+            "timeout": "5s",
+            "start_period": "60s",
+        },
         "depends_on": names,
         "restart": "unless-stopped",
     }
     services["prometheus"] = {
-        "image": "prom/prometheus",
+        "image": PROMETHEUS_IMAGE,
         "volumes": ["./prometheus.yml:/etc/prometheus/prometheus.yml:ro", "./alerts.yml:/etc/prometheus/alerts.yml:ro"],
         "ports": ["127.0.0.1:9090:9090"],
         "restart": "unless-stopped",
     }
     services["grafana"] = {
-        "image": "grafana/grafana",
+        "image": GRAFANA_IMAGE,
         "environment": {
             "GF_AUTH_ANONYMOUS_ENABLED": "true",
             "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": "/var/lib/grafana/dashboards/barnabas-overview.json",
@@ -117,11 +130,12 @@ def node_properties(node_id: int, names: Sequence[str]) -> dict[str, str]:
 def _node(node_id: int, names: Sequence[str]) -> dict[str, Any]:
     outside = OUTSIDE_PORT + node_id - 1
     return {
-        "image": "barnabas",
+        "image": IMAGE,
         "build": {"context": "."},
         "hostname": names[node_id - 1],
         "environment": {
             "BARNABAS_FORMAT_FOR": "${BARNABAS_FORMAT_FOR:-}",
+            "BARNABAS_FORMAT_TO_JOIN": "true",
             **environment(node_properties(node_id, names)),
         },
         "volumes": [f"{names[node_id - 1]}:{DATA}"],

@@ -13,6 +13,11 @@ KAFKA_PORT = 9092
 CONTROLLER_PORT = 9093
 ADMIN_PORT = 9190
 METRICS_PORT = 9464
+INTERNAL_PORT = 9091
+"""Between brokers, where clients' listeners are others."""
+EXTERNAL_PORT = 9094
+"""Of clients outside."""
+CONSOLE_PORT = 8080
 
 DOCKERFILE = f"""# The image of a Barnabas node. Build it with: docker build -t barnabas .
 # VERSION: what pip installs. A wheel in dist/ beside this file (in a clone: pip wheel --no-deps -w dist .) is taken instead.

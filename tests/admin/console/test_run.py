@@ -28,6 +28,7 @@ async def test_the_run_is_all_there_is_without_a_cluster(client: httpx.AsyncClie
     assert page.url.path == "/sim" and page.status_code == 200
     assert "Simulated run" in page.text and "/topics" not in page.text
     assert (await client.get("/topics")).status_code == 404
+    assert (await client.get("/livez")).status_code == 200, "for probes"
 
 
 async def test_steps_are_linked_and_records_are_left_out_until_asked_for(client: httpx.AsyncClient) -> None:

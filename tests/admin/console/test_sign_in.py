@@ -57,6 +57,7 @@ def test_nothing_is_shown_before_the_sign_in(console: Console) -> None:
     part = console.client.get("/topics/seen/tail", headers={"hx-request": "true"})
     assert part.status_code == 401 and part.headers["hx-redirect"] == "/sign-in"
     assert console.client.get("/static/console.css").status_code == 200
+    assert console.client.get("/livez").text == "alive\n", "a probe signs in nowhere"
     page = console.client.get("/sign-in?back=//elsewhere.example")
     assert 'name="back" value="/"' in page.text and 'href="/topics"' not in page.text
 
