@@ -138,7 +138,7 @@ class LocalCluster:
         if identity.is_secured:
             from barnabas_admin.local_security import LocalSecurity  # loads gRPC and cryptography
 
-            self.security = LocalSecurity(self.directory, self.cluster_id, HOST, self.nodes)
+            self.security = LocalSecurity(self.directory, self.cluster_id, dict.fromkeys(self.nodes, HOST))
 
     def __enter__(self) -> LocalCluster:
         self.start()

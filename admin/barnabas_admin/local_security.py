@@ -1,8 +1,8 @@
-"""What makes a local cluster a secured one: its own authority, certificates, a first user, and the properties of nodes and clients.
+"""What makes a cluster a secured one: its own authority, certificates, a first user, and the properties of nodes and clients.
 
 May touch:  files below the cluster's directory, the system's randomness.     Must not touch: sockets, processes.
 Invariants: files with a secret have mode 0600; what a directory has once is kept: a second start finds the same authority and user.
-Read next:  local_cluster.py; pki.py.
+Read next:  local_cluster.py and secured_files.py, whose clusters these are; pki.py.
 
     pki/ca.pem, ca-key.pem, node-N.pem, admin.pem     the authority, a certificate for each node and one for the operator
     client.properties      how the commands log in as `admin`: over SASL_SSL with SCRAM, at admin listeners too
@@ -16,15 +16,14 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas_admin import pki
-from barnabas_admin.local_node import LocalNode
 from barnabas_wire.client.properties import AdminSecurity, admin_security, read_client_properties
 from barnabas_wire.rpc.peers import peer_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 USER = "admin"
 MECHANISM = "SCRAM-SHA-512"
@@ -34,14 +33,40 @@ _PASSWORD = "sasl.password"
 _BY_CERTIFICATE = "admin.security.protocol=SSL\n"
 
 
+class SecuredNode(Protocol):
+    """What this needs to know of a node."""
+
+    @property
+    def id(self) -> int:
+        """node.id."""
+        ...
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether clients come to it."""
+        ...
+
+    @property
+    def kafka_port(self) -> int | None:
+        """Of a broker's clients."""
+        ...
+
+    @property
+    def internal_port(self) -> int | None:
+        """Of other brokers."""
+        ...
+
+
 class LocalSecurity:
     """Of one cluster's directory."""
 
-    def __init__(self, directory: Path, cluster_id: str, host: str, node_ids: Iterable[int]) -> None:
-        self._node_names = [f"node-{node_id}" for node_id in node_ids]
+    def __init__(self, directory: Path, cluster_id: str, hosts: Mapping[int, str], *, home: Path | None = None) -> None:
+        """hosts: of each node, by id. home: where the directory lies on the nodes' machines; None: here."""
+        self._node_names = [f"node-{node_id}" for node_id in hosts]
         self._pki = directory / "pki"
+        self._home = directory if home is None else home
         self._cluster_id = cluster_id
-        self._host = host
+        self._hosts = hosts
         self.client_file = directory / "client.properties"
         self.peer_file = directory / "peer.properties"
         self.librdkafka_file = directory / "librdkafka.properties"
@@ -63,14 +88,19 @@ class LocalSecurity:
         """Of the first user; there once `write` has run."""
         return read_client_properties(self.client_file)[_PASSWORD]
 
-    def write(self, nodes: Iterable[LocalNode]) -> None:
+    def write(self, nodes: Iterable[SecuredNode]) -> None:
         """Make what is not there yet."""
         if not self.authority.exists():
-            pki.init(self._pki, name="Barnabas dev")
+            pki.init(self._pki, name="Barnabas")
         for node in nodes:
             if not self._certificate_of(node).exists():
-                hosts = [self._host, "localhost", peer_name(node.id, self._cluster_id)]
-                pki.issue(self._pki, self._certificate_of(node).stem, hosts=hosts)
+                host = self._hosts[node.id]
+                names = [
+                    host,
+                    *(["localhost"] if host.startswith("127.") else []),
+                    peer_name(node.id, self._cluster_id),
+                ]
+                pki.issue(self._pki, self._certificate_of(node).stem, hosts=names)
         if not self.certificate.exists():
             pki.issue(self._pki, USER)
         by_certificate = {
@@ -102,21 +132,19 @@ class LocalSecurity:
                 said.replace(_BY_CERTIFICATE, "admin.security.protocol=SASL_SSL\n"), encoding="utf-8"
             )
 
-    def properties(self, node: LocalNode) -> dict[str, str]:
+    def properties(self, node: SecuredNode) -> dict[str, str]:
         """Of a node."""
         return secured_properties(
-            keystore=str(self._certificate_of(node)),
-            truststore=str(self.authority),
+            keystore=str(self._home / "pki" / self._certificate_of(node).name),
+            truststore=str(self._home / "pki" / self.authority.name),
             node_names=self._node_names,
             is_broker=node.is_broker,
         )
 
-    def listeners(self, node: LocalNode) -> list[str]:
+    def listeners(self, node: SecuredNode) -> list[str]:
         """The Kafka listeners of a broker, the clients' first."""
-        return [
-            f"{CLIENT_LISTENER}://{self._host}:{node.kafka_port}",
-            f"{BROKER_LISTENER}://{self._host}:{node.internal_port}",
-        ]
+        host = self._hosts[node.id]
+        return [f"{CLIENT_LISTENER}://{host}:{node.kafka_port}", f"{BROKER_LISTENER}://{host}:{node.internal_port}"]
 
     def admin_security(self) -> AdminSecurity | None:
         """How the admin listeners let the operator in."""
@@ -158,7 +186,7 @@ class LocalSecurity:
         for mechanism in MECHANISMS:
             give_password(invocation, USER, self.password, mechanism=mechanism)
 
-    def _certificate_of(self, node: LocalNode) -> Path:
+    def _certificate_of(self, node: SecuredNode) -> Path:
         return self._pki / f"node-{node.id}.pem"
 
 

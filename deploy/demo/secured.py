@@ -29,7 +29,7 @@ class Secured:
     def __init__(self, directory: Path, cluster_id: str, nodes: Sequence[tuple[int, Mapping[str, str]]]) -> None:
         """`nodes`: id and properties of each."""
         self._nodes = {node_id: _local_node(node_id, properties, directory) for node_id, properties in nodes}
-        self._local = LocalSecurity(directory, cluster_id, HOST, self._nodes)
+        self._local = LocalSecurity(directory, cluster_id, dict.fromkeys(self._nodes, HOST))
         self._local.write(self._nodes.values())
         self._passwords = {name: secrets.token_urlsafe(18) for name in (PRODUCER, READER, JUDGE)}
         self.client_config = self._local.client_file

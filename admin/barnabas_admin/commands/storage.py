@@ -31,13 +31,48 @@ config_option = click.option(
 
 @click.command("init")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--secure", is_flag=True, help="A closed cluster on --hosts: authority, certificates, a first user, ACLs."
+)
+@click.option(
+    "--hosts",
+    metavar="HOST,…",
+    help="Machines of a secured cluster: a broker on each, a controller on one, three or five.",
+)
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    help="Where the directory will lie on those machines; default: where it is here.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/barnabas"),
+    show_default=True,
+    help="Where those machines keep their data.",
+)
 @output_option
-def init_directory(directory: Path, output: str) -> None:
-    """Write sample configs of three controllers and three brokers, and of Prometheus with alerts."""
+def init_directory(
+    directory: Path, secure: bool, hosts: str | None, home: Path | None, data: Path, output: str
+) -> None:
+    """Write sample configs of three controllers and three brokers, and of Prometheus with alerts; or a secured cluster's files.
+
+    With --secure --hosts a,b,c: properties, certificates and the files that commands and other clients log in with, ready to be copied to
+    the machines; first-start.sh says what is done there once.
+    """
+    if secure != bool(hosts):
+        raise click.UsageError(
+            "--secure and --hosts belong together, as in --secure --hosts a.example,b.example,c.example"
+        )
     is_json = output == "json"
     with errors_end_the_process(is_json=is_json):
         try:
-            written = copy_samples(directory)
+            if hosts:
+                from barnabas_admin.secured_files import write_secured_cluster
+
+                written = write_secured_cluster(directory, hosts.split(","), home=home, data=data)
+            else:
+                written = copy_samples(directory)
         except FileExistsError as error:
             raise AdminError(f"{error} exists already; nothing was written", hint="name a new directory") from error
         except OSError as error:
@@ -48,7 +83,12 @@ def init_directory(directory: Path, output: str) -> None:
             print_json({"files": [str(path) for path in written]})
         else:
             print_line("\n".join(str(path) for path in written))
-            talk("next: edit the addresses and log.dirs, then barnabas storage format -c FILE for each controller")
+            talk(
+                "next: copy to each machine its nodes' files of config/ and pki/, and pki/ca.pem; do there what first-start.sh says. "
+                "pki/ca-key.pem belongs offline"
+                if hosts
+                else "next: edit the addresses and log.dirs, then barnabas storage format -c FILE for each controller"
+            )
 
 
 @click.command("format")
