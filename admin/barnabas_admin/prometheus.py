@@ -12,8 +12,13 @@ from collections.abc import Mapping
 SCRAPE_INTERVAL_S = 5
 
 
-def prometheus_config(targets: Mapping[int, str]) -> str:
-    """prometheus.yml for `targets`: node id -> host:port of its metrics listener."""
+def prometheus_config(targets: Mapping[int, str], *, cluster: str = "", notes: Mapping[int, str] | None = None) -> str:
+    """prometheus.yml for `targets`: node id -> host:port of its metrics listener.
+
+    cluster: name that tells it from others of the same Prometheus. notes: what must be known of a node, which may be no target.
+    """
+    notes = notes or {}
+    label = f", cluster: '{cluster}'" if cluster else ""
     lines = [
         "global:",
         f"  scrape_interval: {SCRAPE_INTERVAL_S}s",
@@ -23,5 +28,8 @@ def prometheus_config(targets: Mapping[int, str]) -> str:
         "    static_configs:",
     ]
     for node_id, address in targets.items():
-        lines += [f"      - targets: ['{address}']", f"        labels: {{node: '{node_id}'}}"]
+        if node_id in notes:
+            lines.append(f"      # {notes[node_id]}")
+        lines += [f"      - targets: ['{address}']", f"        labels: {{node: '{node_id}'{label}}}"]
+    lines += [f"      # {note}" for node_id, note in notes.items() if node_id not in targets]
     return "\n".join(lines) + "\n"

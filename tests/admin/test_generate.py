@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kubernetes_validate
@@ -18,7 +20,9 @@ import yaml
 from click.testing import CliRunner
 
 from barnabas_admin.generating.container import DOCKERFILE
+from barnabas_admin.generating.grafana import scoped
 from barnabas_admin.generating.yaml import to_yaml
+from barnabas_admin.invocation import Invocation
 from barnabas_admin.main import cli
 from barnabas_broker.config.server import read_properties
 from barnabas_broker.main import main as server
@@ -309,5 +313,77 @@ def test_the_metrics_listeners_of_brokers_are_found(barnabas_cluster: Any) -> No
     done = CliRunner().invoke(cli, ["generate", "prometheus"], env=dict(os.environ) | environment)
     targets = yaml.safe_load(done.stdout)["scrape_configs"][0]["static_configs"]
     assert {each["labels"]["node"]: each["targets"] for each in targets} == {
-        str(node.id): [f"127.0.0.1:{node.metrics_port}"] for node in barnabas_cluster.brokers
+        str(node.id): [f"127.0.0.1:{node.metrics_port}"] for node in barnabas_cluster.nodes.values()
     }
+    assert {each["labels"]["cluster"] for each in targets} == {barnabas_cluster.cluster_id}
+
+
+@pytest.mark.barnabas(scope="function", roles="separate")
+def test_who_is_down_and_the_controllers_are_named(barnabas_cluster: Any) -> None:
+    environment = dict(os.environ) | {"BARNABAS_ADMIN": "", "BARNABAS_BROKERS": barnabas_cluster.bootstrap_servers}
+    barnabas_cluster.kill(3)
+    barnabas_cluster.wait_until(lambda: 3 in fenced(barnabas_cluster), what="broker 3 to be fenced")
+    done = CliRunner().invoke(cli, ["generate", "prometheus"], env=environment)
+    assert done.exit_code == 0, done.output
+    targets = yaml.safe_load(done.stdout)["scrape_configs"][0]["static_configs"]
+    assert {each["labels"]["node"] for each in targets} == {"1", "2"}
+    assert "# broker 3 on 127.0.0.1 is down: add it, as 3=HOST:PORT" in done.stdout
+    for node in (101, 102, 103):
+        assert f"# controller {node} on 127.0.0.1 did not say where its metrics are: add it" in done.stdout
+    done = CliRunner().invoke(
+        cli, ["generate", "prometheus"], env=environment | {"BARNABAS_ADMIN": barnabas_cluster.admin_addresses}
+    )
+    targets = yaml.safe_load(done.stdout)["scrape_configs"][0]["static_configs"]
+    assert {"101", "102", "103"} <= {each["labels"]["node"] for each in targets}, "asked at their own admin listeners"
+
+
+def fenced(cluster: Any) -> list[int]:
+    from barnabas_admin.client import AdminClient
+
+    with AdminClient(cluster.admin_addresses, timeout_s=5.0) as admin:
+        return [broker.id for broker in admin.list_brokers().brokers if broker.fenced]
+
+
+def test_the_others_port_is_a_down_nodes_where_all_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = lambda host: [SimpleNamespace(host=host, port=1)]  # noqa: E731
+    brokers = [SimpleNamespace(id=each, fenced=each == 3, listeners=point(f"b{each}")) for each in (1, 2, 3)]
+    controllers = [SimpleNamespace(id=101, listeners=point("c1"))]
+    admin = SimpleNamespace(
+        describe_cluster=lambda: SimpleNamespace(
+            brokers=brokers, controllers=controllers, cluster_id="C", answered_by=1
+        )
+    )
+    monkeypatch.setattr(Invocation, "admin", property(lambda self: admin))
+    monkeypatch.setattr(Invocation, "every_admin", lambda self, **_: {})
+    rows = [{"key": "metrics.listeners", "value": "0.0.0.0:9464"}]
+    monkeypatch.setattr(
+        "barnabas_admin.commands.config._describe", lambda invocation, names: dict.fromkeys(names, rows)
+    )
+    done = CliRunner().invoke(
+        cli, ["generate", "prometheus", "--cluster", "prod", "--admin", "h:1"], catch_exceptions=False
+    )
+    targets = yaml.safe_load(done.stdout)["scrape_configs"][0]["static_configs"]
+    assert {each["labels"]["node"]: each["targets"][0] for each in targets} == {
+        "1": "b1:9464", "2": "b2:9464", "3": "b3:9464", "101": "c1:9464"
+    }  # fmt: skip
+    assert {each["labels"]["cluster"] for each in targets} == {"prod"}
+    assert "# broker 3 on b3 is down: this is the port of the others" in done.stdout
+
+
+def test_dashboards_choose_a_cluster_nodes_and_topics() -> None:
+    for dashboard in map(json.loads, generated("grafana").values()):
+        variables = {each["name"]: each for each in dashboard["templating"]["list"]}
+        assert set(variables) == {"datasource", "cluster", "node", "topic"}
+        assert all(each["allValue"] == ".*" for name, each in variables.items() if name != "datasource")
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", ()):
+                selectors = re.findall(r"\b((?:barnabas|process)_\w+)({[^}]*})?", target["expr"])
+                assert selectors
+                for metric, matchers in selectors:
+                    assert 'cluster=~"$cluster"' in matchers, target["expr"]
+                    assert (panel["type"] == "stat") != ('node=~"$node"' in matchers), target["expr"]
+                    if metric.startswith("barnabas_topic_"):
+                        assert 'topic=~"$topic"' in matchers
+    assert scoped('rate(barnabas_x{a="b"}[5m]) / barnabas_y') == (
+        'rate(barnabas_x{a="b", cluster=~"$cluster", node=~"$node"}[5m]) / barnabas_y{cluster=~"$cluster", node=~"$node"}'
+    )

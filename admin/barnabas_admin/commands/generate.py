@@ -19,6 +19,8 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, errors_end_the_process, output_option
 from barnabas_admin.output import print_json, print_line, talk
 
+METADATA_TIMEOUT_S_MAX = 2.0
+"""How long one node is waited for: one that hangs must not hide the rest."""
 COMMENTS = (".yml", ".yaml", ".once", ".sh", ".env", ".service", ".properties", "Dockerfile")
 directory_option = click.option(
     "-d",
@@ -158,25 +160,31 @@ def alerts(directory: Path | None, output: str) -> None:
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[ID=HOST:PORT…]")
+@click.option(
+    "--cluster", metavar="NAME", help="Label of every target, by which dashboards choose; default: the cluster's id."
+)
 @directory_option
 @common_options
-def prometheus(invocation: Invocation, targets: tuple[str, ...], directory: Path | None) -> None:
+def prometheus(invocation: Invocation, targets: tuple[str, ...], cluster: str | None, directory: Path | None) -> None:
     """The configuration of a Prometheus that scrapes the cluster's nodes.
 
-    Targets are metrics listeners by node id; without any they are those that the brokers of the cluster report.
+    Targets are metrics listeners by node id; without any they are those that the cluster's nodes report. A node that is down or reports
+    none is named: as a target where the others' port is the same, else in a line that says what to add.
     """
     from barnabas_admin.prometheus import prometheus_config
 
     found: dict[int, str] = {}
+    notes: dict[int, str] = {}
     for target in targets:
         node_id, _, address = target.partition("=")
         if not node_id.isdigit() or not address.rpartition(":")[2].isdigit():
             raise click.UsageError(f"{target}: write ID=HOST:PORT, such as 1=broker-1:9464")
         found[int(node_id)] = address
     if not found:
-        found = _reported_targets(invocation)
-    text = prometheus_config(found).replace("scrape_configs:", "rule_files: [alerts.yml]\nscrape_configs:")
-    files = {"prometheus.yml": text}
+        found, notes, cluster_id = _reported_targets(invocation)
+        cluster = cluster or cluster_id
+    text = prometheus_config(found, cluster=cluster or "", notes=notes)
+    files = {"prometheus.yml": text.replace("scrape_configs:", "rule_files: [alerts.yml]\nscrape_configs:")}
     if directory is not None:
         files["alerts.yml"] = _sample("alerts.yml")
     _give(files, directory, "json" if invocation.is_json else "text")
@@ -205,25 +213,65 @@ def config(directory: Path | None, output: str) -> None:
         _give({"server.properties": "\n".join(lines)}, directory, output)
 
 
-def _reported_targets(invocation: Invocation) -> dict[int, str]:
+def _reported_targets(invocation: Invocation) -> tuple[dict[int, str], dict[int, str], str]:
+    """Metrics listeners by node id, what must be known of some, the cluster's id. Every registered node is in one of the first two."""
     from barnabas_admin.commands.config import _describe
     from barnabas_admin.commands.debug import METRICS_LISTENERS
     from barnabas_admin.discovery import listeners_of
+    from barnabas_wire.rpc.options import address_of
 
-    brokers = [broker for broker in invocation.admin.list_brokers().brokers if not broker.fenced]
-    found = {}
-    for broker_id, rows in _describe(invocation, [str(broker.id) for broker in brokers]).items():
-        host = next(broker.listeners[0].host for broker in brokers if str(broker.id) == broker_id)
-        value = next((row["value"] for row in rows if row["key"] == METRICS_LISTENERS), "")
-        addresses = listeners_of(value or "", host)
-        if addresses:
-            found[int(broker_id)] = addresses[0]
+    cluster = invocation.admin.describe_cluster()
+    hosts: dict[int, str] = {each.id: each.listeners[0].host for each in cluster.controllers if each.listeners}
+    hosts |= {each.id: each.listeners[0].host for each in cluster.brokers if each.listeners}
+    roles = {each.id: "controller" for each in cluster.controllers} | {each.id: "broker" for each in cluster.brokers}
+    fenced = {broker.id for broker in cluster.brokers if broker.fenced}
+    said = dict.fromkeys(hosts, "")
+    serving = [str(broker.id) for broker in cluster.brokers if not broker.fenced]
+    for broker, rows in _describe(invocation, serving).items():
+        said[int(broker)] = next((row["value"] or "" for row in rows if row["key"] == METRICS_LISTENERS), "")
+    said |= _said_by_admin_listeners(invocation, METRICS_LISTENERS)
+    found = {
+        node_id: addresses[0]
+        for node_id, value in said.items()
+        if node_id in hosts and (addresses := listeners_of(value, hosts[node_id]))
+    }
     if not found:
         raise AdminError(
-            "no broker reports a metrics listener that is reached from here",
+            "no node reports a metrics listener that is reached from here",
             hint="name the targets: barnabas generate prometheus 1=HOST:PORT 2=HOST:PORT",
         )
-    talk("controllers that are no brokers report none: add them as ID=HOST:PORT, with the brokers, if there are any")
+    ports = {address.rpartition(":")[2] for address in found.values()}
+    notes: dict[int, str] = {}
+    for node_id in sorted(hosts.keys() - found.keys()):
+        state = "is down" if node_id in fenced else "did not say where its metrics are"
+        notes[node_id] = f"{roles[node_id]} {node_id} on {hosts[node_id]} {state}"
+        if len(ports) == 1 and not said[node_id]:
+            found[node_id] = address_of(hosts[node_id], int(next(iter(ports))))
+            notes[node_id] += ": this is the port of the others"
+        else:
+            notes[node_id] += (
+                f": add it, as {node_id}=HOST:PORT"
+                if not said[node_id]
+                else f": {said[node_id]} is not reached from here"
+            )
+        talk(notes[node_id])
+    return dict(sorted(found.items())), notes, cluster.cluster_id
+
+
+def _said_by_admin_listeners(invocation: Invocation, key: str) -> dict[int, str]:
+    """A property of each node whose admin listener is known, which controllers say at theirs alone."""
+    from barnabas_wire.rpc import admin_pb2
+
+    found = {}
+    for client in invocation.every_admin(timeout_s_max=METADATA_TIMEOUT_S_MAX).values():
+        try:
+            node_id = client.describe_cluster().answered_by
+            entries = client.describe_configs(admin_pb2.RESOURCE_TYPE_BROKER, "")
+            found[node_id] = next((entry.value for entry in entries if entry.key == key), "")
+        except AdminError:
+            continue
+        finally:
+            client.close()
     return found
 
 

@@ -8,6 +8,7 @@ Read next:  dashboards.py; ../commands/generate.py.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ SCHEMA_VERSION = 39
 WIDTH = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RATE = "$__rate_interval"
+CLUSTER, NODE, TOPIC = 'cluster=~"$cluster"', 'node=~"$node"', 'topic=~"$topic"'
+"""What a chosen cluster, node or topic adds to a selector. All of them is .*, which fits where there is no such label, too."""
+OF_TOPICS = re.compile(r"barnabas_(topic_\w+|group_lag_\w+|log_high_watermark|log_last_stable_offset)")
+"""Metrics with the label `topic`."""
+_SELECTOR = re.compile(r"\b((?:barnabas|process)_\w+)(?:\{([^}]*)\})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,14 @@ class Panel:
     is_number: bool = False
     is_bad_above: float | None = None
     """A number turns red from here on."""
+    is_of_cluster: bool = False
+    """Says something of the whole cluster, which one node does not know."""
+
+    def asked(self) -> tuple[tuple[str, str], ...]:
+        """The targets, of what is chosen alone."""
+        return tuple(
+            (scoped(expression, has_node=not self.is_of_cluster), legend) for expression, legend in self.targets
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +58,25 @@ class Dashboard:
 
     def expressions(self) -> list[str]:
         """Every expression on it."""
-        return [expression for _, panels in self.rows for panel in panels for expression, _ in panel.targets]
+        return [expression for _, panels in self.rows for panel in panels for expression, _ in panel.asked()]
+
+
+def scoped(expression: str, *, has_node: bool = True) -> str:
+    """The expression with the dashboard's variables in each of its selectors."""
+
+    def choose(found: re.Match[str]) -> str:
+        metric, matchers = found.groups()
+        wanted = [*filter(None, [matchers]), CLUSTER]
+        wanted += [NODE] if has_node else []
+        wanted += [TOPIC] if OF_TOPICS.match(metric) else []
+        return f"{metric}{{{', '.join(wanted)}}}"
+
+    return _SELECTOR.sub(choose, expression)
 
 
 def number(title: str, meaning: str, expression: str, *, unit: str = "short", bad: float | None = None) -> Panel:
-    """A single value."""
-    return Panel(title, meaning, unit, ((expression, ""),), is_number=True, is_bad_above=bad)
+    """A single value of the whole cluster."""
+    return Panel(title, meaning, unit, ((expression, ""),), is_number=True, is_bad_above=bad, is_of_cluster=True)
 
 
 def graph(title: str, meaning: str, unit: str, *targets: tuple[str, str]) -> Panel:
@@ -112,10 +139,33 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {
-            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+                _variable("cluster", "label_values(barnabas_build_info, cluster)"),
+                _variable("node", f"label_values(barnabas_build_info{{{CLUSTER}}}, node)"),
+                _variable("topic", f"label_values(barnabas_topic_bytes_total{{{CLUSTER}}}, topic)"),
+            ]
         },
         "links": [{"type": "dashboards", "tags": ["barnabas"], "title": "Barnabas", "asDropdown": True}],
         "panels": panels,
+    }
+
+
+def _variable(name: str, query: str) -> dict[str, Any]:
+    """One, several or all values of a label."""
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": DATASOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "refresh": 2,
+        "sort": 3,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
     }
 
 
@@ -133,6 +183,6 @@ def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "targets": [
             {"refId": chr(ord("A") + index), "expr": expression, "legendFormat": legend, "datasource": DATASOURCE}
-            for index, (expression, legend) in enumerate(panel.targets)
+            for index, (expression, legend) in enumerate(panel.asked())
         ],
     }
