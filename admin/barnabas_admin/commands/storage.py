@@ -55,10 +55,10 @@ config_option = click.option(
 def init_directory(
     directory: Path, secure: bool, hosts: str | None, home: Path | None, data: Path, output: str
 ) -> None:
-    """Write sample configs of three controllers and three brokers, and of Prometheus with alerts; or a secured cluster's files.
+    """Write sample configs of three controllers and three brokers, and of Prometheus with alerts.
 
-    With --secure --hosts a,b,c: properties, certificates and the files that commands and other clients log in with, ready to be copied to
-    the machines; first-start.sh says what is done there once.
+    With --secure --hosts a,b,c: a closed cluster's properties, certificates and the files that commands and other clients log in with,
+    ready to be copied to the machines; first-start.sh says what is done there once.
     """
     if secure != bool(hosts):
         raise click.UsageError(
