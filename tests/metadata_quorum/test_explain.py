@@ -216,6 +216,12 @@ def test_a_dead_process_is_told_from_a_cut_network_by_its_address() -> None:
         "a process listens at h:9094" in lives.summary
         and "network between it and the controllers" in lives.next[0].purpose
     )
+    facts = replace(facts, sessions={B2: replace(heard, connections=1, silent_ms=8000)})
+    assert "is the network cut" in explain(Reach.NO_ANSWER).summary, "a connection stays open for a while"
+    assert "it hangs, or is stopped" in explain(Reach.LISTENS).summary
+    open_still = explain(Reach.UNKNOWN)
+    assert "is the network cut, or does it hang?" in open_still.summary and "network" in open_still.next[0].purpose
+    facts = replace(facts, sessions={B2: heard})
     unknown = explain(Reach.UNKNOWN)
     assert "is its process down, or the network cut?" in unknown.summary and unknown.next[0].command == ""
 

@@ -24,7 +24,7 @@ from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
 from barnabas_quorum.driver.broker_probe import reach_of
 from barnabas_quorum.driver.committed_history import CommittedHistory, read_history
-from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
+from barnabas_quorum.explain.brokers import LiveFacts, explain_broker, is_silent
 from barnabas_quorum.explain.chain import Explanation, with_blocked
 from barnabas_quorum.explain.history import (
     Filter,
@@ -132,7 +132,8 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         live, history = await asyncio.gather(self._live(), self._read(concerns_broker(broker_id), is_of_partition))
         image = self._image()
         broker, session = image.cluster.broker(broker_id), live.sessions.get(broker_id)
-        if broker is not None and live.leader_id != NO_BROKER and (session is None or session.connections == 0):
+        is_unheard = session is None or session.connections == 0 or is_silent(session, live)
+        if broker is not None and live.leader_id != NO_BROKER and is_unheard:
             live = replace(live, reach=await reach_of(broker.endpoints))
             image = self._image()
         found = explain_broker(broker_id, history=history.entries, image=image, live=live)

@@ -257,16 +257,27 @@ def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str,
     if live.leader_id == NO_BROKER:
         leader = NextStep(purpose="first find out why no controller is active", command="barnabas explain leader")
         return "No controller is active, so nobody can unfence it.", (leader,)
-    if session is None or session.connections == 0:
+    is_unheard = session is None or is_silent(session, live)
+    if session is None or session.connections == 0 or (is_unheard and live.reach is Reach.NO_ANSWER):
         return _why_silent(broker, live.reach, where, start, forget)
     if session.broker_epoch != broker.epoch:
         return "A former process of it is still connected; wait until its end is seen.", ()
-    if session.silent_ms >= live.session_timeout_ms:
+    if is_unheard:
         stuck = NextStep(
-            purpose=f"look at the process: it is connected, but silent for {seconds(session.silent_ms)} (stopped, swapping, "
+            purpose=f"look at the process: its connection is open, but silent for {seconds(session.silent_ms)} (stopped, swapping, "
             "or its data lane hangs); restart it if it does not recover"
         )
-        return "Its process is connected but silent.", (stuck,)
+        if live.reach is Reach.LISTENS:
+            return f"Its connection is open and silent, and a process listens at {where}: it hangs, or is stopped.", (
+                stuck,
+            )
+        network = NextStep(
+            purpose="look at the network between it and the controllers: a cut one leaves connections open for a while"
+        )
+        return "Its connection is open, and its heartbeats fell silent: is the network cut, or does it hang?", (
+            network,
+            stuck,
+        )
     if session.metadata_offset < broker.epoch:
         left = broker.epoch - max(session.metadata_offset, 0)
         return f"It is still reading the metadata: {left} records to go until its registration.", (
@@ -277,6 +288,11 @@ def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str,
     return "It heartbeats and has read the metadata, but asks to stay fenced: it recovers its logs, or stops.", (
         NextStep(purpose="wait, and look again; its own log says what it recovers"),
     )
+
+
+def is_silent(session: SessionFact, live: LiveFacts) -> bool:
+    """Whether its heartbeats have not come for a session's time: a connection that is open says no more then."""
+    return session.silent_ms >= live.session_timeout_ms
 
 
 def _why_silent(
