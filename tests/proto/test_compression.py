@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import tracemalloc
 from random import Random
 
@@ -144,3 +145,34 @@ def test_broken_input_is_corrupt_and_nothing_else(kind: CompressionType) -> None
             continue
     with pytest.raises(CorruptCompressedData):
         decompress(kind, b"\x00garbage that is no frame at all", bytes_max=MIB)
+
+
+def test_many_small_members_of_gzip_take_time_by_their_number() -> None:
+    """Each used to copy all that came behind it: a batch of 1 MB took a second of CPU."""
+    member = gzip.compress(b"")
+
+    def cpu_s(count: int) -> float:
+        data = member * count
+        began_s = time.thread_time()
+        assert decompress(CompressionType.GZIP, data, bytes_max=MIB) == b""
+        return time.thread_time() - began_s
+
+    assert cpu_s(60_000) < 12 * max(cpu_s(10_000), 0.005), "36 times as long, if it is quadratic"
+
+
+def test_members_of_gzip_follow_each_other_wherever_they_end() -> None:
+    random = Random(3)
+    for _ in range(300):
+        parts = [
+            random.randbytes(random.choice((0, 1, 200, 245, 256, 300, 5_000))) for _ in range(random.randrange(1, 6))
+        ]
+        data = b"".join(gzip.compress(part) for part in parts)
+        whole = b"".join(parts)
+        assert decompress(CompressionType.GZIP, data, bytes_max=len(whole)) == whole
+        assert decompress(CompressionType.GZIP, data + b"what is no member", bytes_max=len(whole)) == whole
+        for cut in (data[:-1], data[:-9], data + gzip.compress(b"x")[:12]):
+            with pytest.raises(CorruptCompressedData):
+                decompress(CompressionType.GZIP, cut, bytes_max=len(whole) + 1)
+        if whole:
+            with pytest.raises(CorruptCompressedData, match="more than"):
+                decompress(CompressionType.GZIP, data, bytes_max=len(whole) - 1)

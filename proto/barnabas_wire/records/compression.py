@@ -44,6 +44,7 @@ class CorruptCompressedData(KafkaError):
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
 XERIAL_BLOCK_BYTES = 32 * 1024
+_GZIP_STEP_BYTES = 256
 _GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_LEVEL = 1  # ten times faster than cramjam's default, a few per cent larger (measured)
 _LZ4_MAGIC = 0x184D2204
@@ -87,19 +88,28 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
-    out = b""
-    rest: Buffer = data
-    while rest:
+    view = memoryview(data)
+    out: list[bytes] = []
+    position, end, room = 0, len(view), bytes_max
+    while position < end:
         member = zlib.decompressobj(wbits=31)
-        out += member.decompress(rest, bytes_max - len(out) + 1)
-        if len(out) > bytes_max:
-            raise _too_large(bytes_max)
-        if not member.eof:
-            raise CorruptCompressedData("gzip: the stream is cut short")
-        rest = member.unused_data
-        if rest[:2] != _GZIP_MAGIC:  # as gzip itself does, Java's clients read no further
+        # A member copies what it is given and does not need: so it gets little at first, else many small ones would be quadratic.
+        step = _GZIP_STEP_BYTES
+        while not member.eof:
+            if position == end:
+                raise CorruptCompressedData("gzip: the stream is cut short")
+            given = view[position : position + step]
+            part = member.decompress(given, room + 1)
+            room -= len(part)
+            if room < 0:
+                raise _too_large(bytes_max)
+            if part:
+                out.append(part)
+            position += len(given) - len(member.unused_data)
+            step *= 2
+        if view[position : position + 2] != _GZIP_MAGIC:  # as gzip itself does, Java's clients read no further
             break
-    return out
+    return b"".join(out)
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
