@@ -17,7 +17,7 @@ import threading
 from typing import Final
 
 from barnabas_log.config import LogConfig, TimestampType
-from barnabas_log.errors import InvalidBatch, InvalidTimestamp
+from barnabas_log.errors import InvalidBatch, InvalidTimestamp, KeylessRecords
 from barnabas_log.inspection_process import InspectionProcess, NoWorker
 from barnabas_log.inspection_worker import SECTION_BYTES_MAX
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
@@ -43,6 +43,8 @@ from barnabas_wire.records.inspection import (
 
 FIRST_SECTION_BYTES_MAX: Final = 8 * 1024 * 1024
 """Larger sections are opened one at a time, so that two hostile batches take the memory of one."""
+KEYLESS_MAX: Final = 1000
+"""Most records without a key that a refusal names."""
 NO_TIMESTAMP: Final = -1
 _one_at_a_time = threading.Lock()
 
@@ -82,7 +84,8 @@ class BatchInspector:
         Args:
             now_ms: the broker's clock.
             steps_max: records and headers that may be walked over here; 0: the process does it. Without effect in machine code.
-        Raises InvalidBatch naming the record, InvalidTimestamp; Unfinished where there are more of them.
+        Raises InvalidBatch naming the record, KeylessRecords where the topic is compacted, InvalidTimestamp; Unfinished where there
+        are more of them.
         """
         if len(batch) < HEADER_BYTES:
             return batch
@@ -96,12 +99,14 @@ class BatchInspector:
         ):
             return batch
         try:
-            found = self._walk_over(batch, header, steps_max)
+            found = self._walk_over(batch, header, steps_max, KEYLESS_MAX + 1 if config.is_compacted else 0)
             raise_fault(found, header)
         except UnsoundRecords as error:
             message, record = error.message, error.record
             # Its frames have what was decompressed, until the garbage collector comes.
             raise InvalidBatch(message, records=() if record < 0 else (record,)) from None
+        if found.keyless:
+            raise _keyless(header.record_count, found.keyless)
         if config.message_timestamp_type is not TimestampType.CREATE_TIME:
             return batch  # the log dates it
         oldest_ms = header.base_timestamp_ms + found.oldest_ms
@@ -117,29 +122,41 @@ class BatchInspector:
         """End the process, if there is one."""
         self.process.close()
 
-    def _walk_over(self, batch: bytes, header: BatchHeader, steps_max: int) -> Walk:
+    def _walk_over(self, batch: bytes, header: BatchHeader, steps_max: int, keyless_max: int) -> Walk:
         if self.is_compiled or steps_max:
-            found = self._walk_here(batch, header, steps_max)
+            found = self._walk_here(batch, header, keyless_max, steps_max=steps_max)
             if found.fault == Fault.UNFINISHED:
                 raise Unfinished
             return found
         try:
-            return self.process.walk(batch)
+            return self.process.walk(batch, keyless_max=keyless_max)
         except NoWorker:
             if self.process.is_closed:
                 raise KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down") from None
             # Slow for everybody, and right: neither may a sound batch be refused for this nor an unsound one be taken.
-            return self._walk_here(batch, header, None)
+            return self._walk_here(batch, header, keyless_max)
 
-    def _walk_here(self, batch: bytes, header: BatchHeader, steps_max: int | None) -> Walk:
-        steps = {} if steps_max is None else {"steps_max": steps_max}
-        counts = {"count": header.record_count, "last_offset_delta": header.last_offset_delta}
+    def _walk_here(self, batch: bytes, header: BatchHeader, keyless_max: int, **steps: int) -> Walk:
+        counts = {
+            "count": header.record_count,
+            "last_offset_delta": header.last_offset_delta,
+            "keyless_max": keyless_max,
+        }
         try:
             records = opened_section(batch, header, bytes_max=FIRST_SECTION_BYTES_MAX)
         except UnsoundRecords:  # or a large one
             with _one_at_a_time:
                 return self._walk(opened_section(batch, header, bytes_max=SECTION_BYTES_MAX), **counts, **steps)
         return self._walk(records, **counts, **steps)
+
+
+def _keyless(count: int, keyless: tuple[int, ...]) -> KeylessRecords:
+    is_named = len(keyless) <= KEYLESS_MAX  # a client takes the records that a list leaves out for valid ones
+    return KeylessRecords(
+        f"{len(keyless) if is_named else f'over {KEYLESS_MAX}'} of {count} records have no key, "
+        "and the topic is compacted: give every record a key",
+        records=keyless if is_named else (),
+    )
 
 
 def _mended(batch: bytes, header: BatchHeader, newest_ms: int) -> bytes:

@@ -263,7 +263,7 @@ class LogConfig:
         "validate.batches",
         "Whose batches a leader opens before it acknowledges them: sampled (the first of each connection, later ones at random, and "
         "all of a connection that ever sent an unsound one), all (as Kafka; it takes CPU for every record), or header. DANGER: "
-        "with header a buggy client's batch may be acknowledged that no consumer can read.",
+        "with header a buggy client's batch may be acknowledged that no consumer can read. All of a compacted topic are opened anyway.",
     )
     flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
         FlushOnAcks.FSYNC,

@@ -37,6 +37,10 @@ class InvalidBatch(KafkaError):
         self.records = records
 
 
+class KeylessRecords(InvalidBatch):
+    """Records without a key, which a compacted topic could never let go of."""
+
+
 class NotOneBatch(KafkaError):
     """Not exactly one whole v2 batch: none, several, one that is cut off, or one of an older format."""
 

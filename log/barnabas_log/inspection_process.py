@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Final
 
-from barnabas_log.inspection_worker import SIZE
+from barnabas_log.inspection_worker import ASKED
 from barnabas_wire.records.inspection import UnsoundRecords, Walk
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class InspectionProcess:
         process = self._process
         return None if process is None else process.pid
 
-    def walk(self, batch: bytes) -> Walk:
+    def walk(self, batch: bytes, *, keyless_max: int = 0) -> Walk:
         """Open a batch whose checksum is right, and walk over its records. Raises UnsoundRecords for what does not open, NoWorker."""
         with self._lock:
             if time.monotonic() < self._resumes_s:
@@ -61,7 +61,7 @@ class InspectionProcess:
                 if self.is_closed:
                     raise NoWorker
                 try:
-                    return self._ask(batch)
+                    return self._ask(batch, keyless_max)
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     logger.warning("the process that walks over records failed: %r", error)
                     self._end()
@@ -73,10 +73,10 @@ class InspectionProcess:
         self.is_closed = True
         self._end()
 
-    def _ask(self, batch: bytes) -> Walk:
+    def _ask(self, batch: bytes, keyless_max: int) -> Walk:
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(SIZE.pack(len(batch)))
+        process.stdin.write(ASKED.pack(len(batch), keyless_max))
         process.stdin.write(batch)
         process.stdin.flush()
         poll = select.poll()
@@ -89,8 +89,8 @@ class InspectionProcess:
         answer = json.loads(line)
         if "unsound" in answer:
             raise UnsoundRecords(str(answer["unsound"]))
-        fault, record, oldest_ms, newest_ms = map(int, answer["walk"])
-        return Walk(fault, record, oldest_ms, newest_ms)
+        fault, record, oldest_ms, newest_ms, *keyless = map(int, answer["walk"])
+        return Walk(fault, record, oldest_ms, newest_ms, tuple(keyless))
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = process = subprocess.Popen(

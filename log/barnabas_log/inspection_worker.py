@@ -4,8 +4,8 @@ May touch:  stdin, stdout, its own priority and limits.   Must not touch: files,
 Invariants: one batch at a time, one answer each, in order; it is gone when its stdin ends, and when its parent dies.
 Read next:  inspection_process.py, the broker's end of it; barnabas_wire/records/inspection.py, the work.
 
-Speaks binary in, lines of JSON out. In: uint32 size, then a whole batch whose checksum is right. Out: {"walk": [fault, record,
-oldest, newest]} (inspection.Walk) or {"unsound": why}.
+Speaks binary in, lines of JSON out. In: uint32 size, uint32 records without a key to be named, then a whole batch whose checksum is
+right. Out: {"walk": [fault, record, oldest, newest, those without a key...]} (inspection.Walk) or {"unsound": why}.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECTION_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest records section that a batch may decompress to."""
 MEMORY_BYTES_MAX: Final = 768 * 1024 * 1024
 """The interpreter, a batch, and several copies of its records while a codec works."""
-SIZE: Final = struct.Struct(">I")
+ASKED: Final = struct.Struct(">II")
 
 
 def main() -> None:
@@ -33,25 +33,27 @@ def main() -> None:
     limit_memory(MEMORY_BYTES_MAX)
     source = sys.stdin.buffer
     while True:
-        size = source.read(SIZE.size)
-        if len(size) < SIZE.size:
+        asked = source.read(ASKED.size)
+        if len(asked) < ASKED.size:
             return
-        (count,) = SIZE.unpack(size)
+        count, keyless_max = ASKED.unpack(asked)
         batch = source.read(count)
         if len(batch) < count:
             return
-        sys.stdout.write(json.dumps(_answer(batch)) + "\n")
+        sys.stdout.write(json.dumps(_answer(batch, keyless_max)) + "\n")
         sys.stdout.flush()
 
 
-def _answer(batch: bytes) -> dict[str, Any]:
+def _answer(batch: bytes, keyless_max: int) -> dict[str, Any]:
     try:
         header = read_header(batch)
         records = opened_section(batch, header, bytes_max=SECTION_BYTES_MAX)
-        walk = walk_records(records, count=header.record_count, last_offset_delta=header.last_offset_delta)
+        walk = walk_records(
+            records, count=header.record_count, last_offset_delta=header.last_offset_delta, keyless_max=keyless_max
+        )
     except KafkaError as error:
         return {"unsound": error.message}
-    return {"walk": [int(value) for value in walk]}
+    return {"walk": [*walk[:-1], *walk.keyless]}
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from barnabas_log.producer_state import ProducerState
 from barnabas_log.recovery import RecoveredLog
 from barnabas_log.room import is_no_room
 from barnabas_log.segment import LogSegment
-from barnabas_log.validator import check_internal_batches, check_is_one_batch, check_producer_batch, refuse_keyless
+from barnabas_log.validator import check_internal_batches, check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 from barnabas_wire.records.batch import (
@@ -182,8 +182,6 @@ class LogWriter:
         _, _, _, _, crc, attributes, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
         if crc32c(body) != crc:
             raise CorruptBatch(f"the batch's checksum is wrong ({record_count} records)")
-        if self.config.is_compacted:
-            refuse_keyless(batches, header)
         if producer_id >= 0:
             is_in_doubt = self.doubted_from != NO_OFFSET and not self.is_sole_copy
             try:

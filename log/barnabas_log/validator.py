@@ -1,12 +1,12 @@
-"""What a producer's batch must satisfy before it gets an offset. Header only: no record is opened, but for the keys of compacted
-topics.
+"""What a producer's batch must satisfy before it gets an offset. Header only: no record is opened.
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
 Read next:  log_writer.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
 
 The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here that is done
-off the loop, for the batches that validate.batches names (batch_inspection.py), and on it the count is held against the length: a
+off the loop, for the batches that validate.batches names and those of compacted topics, whose records need keys
+(batch_inspection.py), and on it the count is held against the length: a
 record has at least seven bytes, and a codec expands only so far. What is left to a liar whose batch is not opened is what an honest
 one of that length could hold. Only clients' batches are judged: what replicas copy and recovery reads may have lost records to
 compaction and keeps its last offset.
@@ -14,7 +14,6 @@ compaction and keeps its last offset.
 
 from __future__ import annotations
 
-from barnabas_log.cleaner.key_scan import KEYLESS_MAX, find_keyless
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import (
     BatchTooLarge,
@@ -38,10 +37,8 @@ from barnabas_wire.records.batch import (
     CorruptBatch,
     HeaderFields,
     read_header,
-    records_section,
 )
 from barnabas_wire.records.crc32c import crc32c
-from barnabas_wire.tuples import new_tuple
 
 _MAGIC_POSITION = 16
 _COMPRESSION_NUMBER_MAX = 4
@@ -132,20 +129,6 @@ def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int
                 f"timestamp {base_time_ms} is more than message.timestamp.before.max.ms="
                 f"{config.message_timestamp_before_max_ms} before the broker's {now_ms}"
             )
-
-
-def refuse_keyless(batch: Buffer, header: HeaderFields) -> None:
-    """Raise InvalidBatch for a record without a key, which a compacted topic could never let go of; CorruptBatch, or
-    CorruptCompressedData, where the records cannot be read."""
-    named = new_tuple(BatchHeader, header)
-    keyless = find_keyless(records_section(batch, named), count=named.record_count, base_offset=named.base_offset)
-    if keyless:
-        is_named = len(keyless) <= KEYLESS_MAX  # a client takes the records that a list leaves out for valid ones
-        raise InvalidBatch(
-            f"{len(keyless) if is_named else f'over {KEYLESS_MAX}'} of {named.record_count} records have no key, "
-            "and the topic is compacted: give every record a key",
-            records=keyless if is_named else (),
-        )
 
 
 def check_internal_batches(batches: Buffer) -> list[tuple[BatchHeader, bytes]]:

@@ -3,16 +3,19 @@
 May touch:  asyncio (the loop it is made on), threads of its own.    Must not touch: partitions, logs, network.
 Invariants: requests for one partition are appended in the order in which they came; every request that is taken is passed on or
             refused once, and only while the same leader leads as when it came; at most WAITING_BYTES_MAX of copied batches wait;
-            no record is opened on the loop.
+            on the loop only a few records of a small batch that is not compressed are walked over, and RECORDS_PER_TURN bounds them.
 Read next:  appends.py, which asks `takes` for the requests that may need work; recompression.py and
             barnabas_log/batch_inspection.py, the work; scrutiny.py, which connection's batches are opened.
 
 Behaviour of validate.batches: `header` opens nothing, `all` every batch, `sampled` those of a request that was drawn for its
-connection. Whatever it says, a batch whose header shows that its greatest time is wrong is opened, and gets the right one.
+connection. Whatever it says, a batch whose header shows that its greatest time is wrong is opened, and gets the right one; and
+each of a compacted topic is, since its records need keys.
 
 Not obvious:
 - A request waits as a whole, so a later request for any of its partitions has to wait behind it, whether it needs work or not.
 - A batch that is refused but repeats one that is in the log gets that one's answer: the producer sent it when nobody looked.
+- What a compacted topic gets are mostly few records at a time, and a thread costs as much CPU as the walk over a hundred: so those
+  are walked over where they came, from the same budget, unless there is anything to say or to do about them.
 - The records that threads walk over in plain Python hold the interpreter, and with it the loop. RECORDS_PER_TURN is what threads
   get between two turns of the loop, which alone gives and takes back; what is more goes to a process. A thread of its own waits for
   that, so that two hostile batches, each of millions of records, hold up the first batches of no other connection.
@@ -32,7 +35,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas_log.batch_inspection import BatchInspector, Unfinished, is_unsound_maximum
 from barnabas_log.config import BatchCompression, LogConfig, TimestampType, ValidateBatches
-from barnabas_log.errors import InvalidBatch
+from barnabas_log.errors import InvalidBatch, KeylessRecords
 from barnabas_replication.errors import NotLeaderOrFollower, RequestTimedOut
 from barnabas_replication.recompression import CODECS, Codec, recompressed
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
@@ -50,6 +53,10 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 RECORDS_PER_TURN = 256
 """Records that threads may walk over in plain Python for one turn of the loop. Measured: 1.0 to 1.6 us each, so that a turn is at most
 0.4 ms late; a batch of 16 KiB with records of 100 bytes has 160."""
+LIGHT_BYTES_MAX = 16 * 1024
+"""Of a batch that is walked over on the loop."""
+LIGHT_STEPS_PER_RECORD = 4
+"""There, a record and three headers of it; what has more is left to a thread."""
 _ATTRIBUTES_POSITION = 22
 """The low byte of a batch's attributes."""
 
@@ -66,7 +73,8 @@ class BatchPartitions(Protocol):
 
     def standing_of(self, topic: str, number: int, batches: Buffer) -> object:
         """What must be the same when a batch that waited is appended: the partition's incarnation, the epoch in which it is led here,
-        and for a batch of a transaction the last one that its producer ended there. None where it is not led here."""
+        for a batch of a transaction the last one that its producer ended there, and whether the topic is compacted. None where it
+        is not led here."""
         ...
 
     def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
@@ -84,6 +92,8 @@ class _Task(NamedTuple):
     config: LogConfig
     is_opened: bool
     codec: Codec | None
+    is_light: bool
+    """Whether it is for the keys of so few records that the loop itself may look."""
 
 
 @dataclass(slots=True, eq=False)
@@ -141,8 +151,9 @@ class BatchWork:
         self._is_closed = False
 
     def note(self, topic: str, config: LogConfig) -> None:
-        """The settings of a topic that has a replica here."""
-        if config.compression_type is BatchCompression.PRODUCER and config.validate_batches is not ValidateBatches.ALL:
+        """The settings of a topic that has a replica here and that clients may write to."""
+        is_each_opened = config.validate_batches is ValidateBatches.ALL or config.is_compacted
+        if config.compression_type is BatchCompression.PRODUCER and not is_each_opened:
             self.forget(topic)
         else:
             self._topics.add(topic)
@@ -168,7 +179,8 @@ class BatchWork:
         queues = self._queues
         is_drawn = scrutiny is not None and scrutiny.is_due
         tasks = [self._task_of(entry, is_drawn) for entry in entries]
-        if not any(tasks) and not any((topic, number) in queues for topic, number, _ in entries):
+        is_behind = any((topic, number) in queues for topic, number, _ in entries)
+        if not is_behind and (not any(tasks) or self._pass_here(entries, tasks)):
             if is_drawn:
                 scrutiny.draw(self._random, has_looked=False)  # type: ignore[union-attr]
             return False
@@ -225,12 +237,44 @@ class BatchWork:
         is_opened = mode is ValidateBatches.ALL or (is_drawn and mode is ValidateBatches.SAMPLED)
         if not is_opened and config.message_timestamp_type is TimestampType.CREATE_TIME:
             is_opened = has_unsound_maximum(batches)
-        codec = None
+        codec, is_light = None, False
         if config.compression_type is not BatchCompression.PRODUCER:
             wanted = CODECS[config.compression_type]
             if batches[_ATTRIBUTES_POSITION] & COMPRESSION_MASK != wanted:
                 codec = Codec(wanted, config.compression_level(config.compression_type))
-        return _Task(config, is_opened, codec) if is_opened or codec is not None else None
+        if config.is_compacted and not is_opened:
+            is_opened = True
+            is_light = (
+                codec is None
+                and len(batches) <= LIGHT_BYTES_MAX
+                and not batches[_ATTRIBUTES_POSITION] & COMPRESSION_MASK
+            )
+        return _Task(config, is_opened, codec, is_light) if is_opened or codec is not None else None
+
+    def _pass_here(self, entries: Sequence[AppendEntry], tasks: Sequence[_Task | None]) -> bool:
+        """Whether all that has to be done to the batches was done now, and found them as they should be."""
+        if any(task is not None and not task.is_light for task in tasks):
+            return False
+        for (_, _, batches), task in zip(entries, tasks, strict=True):
+            if task is None:
+                continue
+            batch = bytes(batches)
+            steps = LIGHT_STEPS_PER_RECORD * max(1, HEADER.unpack_from(batch)[-1])
+            if steps + self._walked_records > RECORDS_PER_TURN:
+                return False
+            self._walked_records += steps
+            asyncio.get_running_loop().call_soon(self._give_back, steps)
+            try:
+                if self._inspector.inspected(batch, task.config, now_ms=self._clock_ms(), steps_max=steps) is not batch:
+                    return False
+            except (KafkaError, Unfinished):  # seldom, and to be told as all others are
+                return False
+            self._stats.inspected_batches += 1
+            self._stats.inspected_bytes += len(batch)
+        return True
+
+    def _give_back(self, records: int) -> None:
+        self._walked_records -= records
 
     def _start(
         self, loop: asyncio.AbstractEventLoop, request: _Request, index: int, task: _Task, *, is_too_much: bool = False
@@ -274,7 +318,7 @@ class BatchWork:
             loop.call_soon_threadsafe(self._take, request, index, task, records, work)
 
     def _take(self, request: _Request, index: int, task: _Task, records: int, work: Future[bytes]) -> None:
-        self._walked_records -= records
+        self._give_back(records)
         if self._is_closed:
             return
         if isinstance(work.exception(), Unfinished):
@@ -294,7 +338,7 @@ class BatchWork:
             # Their frames have what was decompressed, up to SECTION_BYTES_MAX, until the garbage collector comes.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             request.errors[index] = error
-            if isinstance(error, InvalidBatch):
+            if isinstance(error, InvalidBatch) and not isinstance(error, KeylessRecords):
                 stats.unsound_batches += 1
                 if request.scrutiny is not None:
                     request.scrutiny.suspect()
@@ -354,7 +398,7 @@ class BatchWork:
             standing = request.standings[index]
             if standing is not None and self._partitions.standing_of(topic, number, batches) != standing:
                 errors[index] = NotLeaderOrFollower(
-                    f"{topic}-{number} is led anew since the records came, or their transaction has ended; send them again"
+                    f"{topic}-{number} is led anew or compacted since the records came, or their transaction has ended; send them again"
                 )
                 continue
             error = request.errors.get(index)

@@ -68,6 +68,7 @@ from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
+    INTERNAL_TOPICS,
     NO_EPOCH,
     NO_OFFSET,
     BrokerId,
@@ -378,7 +379,8 @@ class ReplicaManager(LogManagerListener):
                 partition = self._partitions.get((topic, index))
                 if partition is None or image is None or partition.topic_id != image.id:
                     continue
-                self.batch_work.note(topic, config)
+                if topic not in INTERNAL_TOPICS:
+                    self.batch_work.note(topic, config)
                 partition.log.update_config(config)
                 if partition.durable_end_offset < partition.log.log_end_offset:
                     self._logs.request_flush(partition.log)  # written in page-cache mode: nobody else would ask
@@ -390,7 +392,8 @@ class ReplicaManager(LogManagerListener):
         topic_partition, topic_id, registration = change
         traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
         traffic.hosted += 1
-        self.batch_work.note(topic_partition.topic, log.config)
+        if topic_partition.topic not in INTERNAL_TOPICS:
+            self.batch_work.note(topic_partition.topic, log.config)
         partition = self._partitions[topic_partition] = Partition(
             topic_partition=topic_partition,
             topic_id=topic_id,
@@ -441,7 +444,7 @@ class ReplicaManager(LogManagerListener):
         partition = self._partitions.get((topic, number))
         return None if partition is None else partition.log.config
 
-    def standing_of(self, topic: str, number: int, batches: Buffer) -> tuple[Uuid, Epoch, int] | None:
+    def standing_of(self, topic: str, number: int, batches: Buffer) -> tuple[Uuid, Epoch, int, bool] | None:
         """See BatchPartitions."""
         partition = self._partitions.get((topic, number))
         if partition is None or not partition.is_leader:
@@ -451,7 +454,7 @@ class ReplicaManager(LogManagerListener):
             header = BatchHeader._make(HEADER.unpack_from(batches))
             producer = partition.log.producers.get(header.producer_id) if header.is_transactional else None
             ended_ms = -1 if producer is None else producer.marker_ms
-        return partition.topic_id, partition.leader_epoch, ended_ms
+        return partition.topic_id, partition.leader_epoch, ended_ms, partition.log.config.is_compacted
 
     def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
         """See BatchPartitions."""

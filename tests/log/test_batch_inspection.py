@@ -45,7 +45,7 @@ def inspector() -> Iterator[BatchInspector]:
 
 
 def test_the_process_says_what_the_walk_says(process: InspectionProcess) -> None:
-    assert process.walk(LARGE) == (0, -1, 0, 19_999)
+    assert process.walk(LARGE) == (0, -1, 0, 19_999, ())
     found = process.walk(POISON["count 3, two records"][0])
     assert (found.fault, found.record) == (2, 2)
     with pytest.raises(UnsoundRecords, match="cannot be read"):

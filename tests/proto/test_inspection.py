@@ -80,6 +80,7 @@ def test_the_walk_in_machine_code_says_what_the_plain_one_says() -> None:
             )
             for index in range(12)
         ),
+        b"".join(record(index, key=b"k" if index % 3 else None) for index in range(12)),
         OK * 3,
     ]
     samples += [
@@ -87,7 +88,7 @@ def test_the_walk_in_machine_code_says_what_the_plain_one_says() -> None:
         for data, _ in POISON.values()
         if read_header(data).compression == CompressionType.NONE
     ]
-    faults = set()
+    faults, named = set(), set()
     for turn in range(12_000):
         data = bytearray(samples[turn % len(samples)])
         for _ in range(random.randrange(4)):
@@ -100,7 +101,21 @@ def test_the_walk_in_machine_code_says_what_the_plain_one_says() -> None:
                 del data[at : at + random.randrange(1, 5)]
         count = random.choice((0, 1, 2, 3, 12, 13))
         last = count - 1 + random.choice((0, 0, 0, 5, -1))
-        plain = walk_records(bytes(data), count=count, last_offset_delta=last)
-        assert compiled(bytes(data), count=count, last_offset_delta=last) == plain, bytes(data).hex()
+        asked = {"count": count, "last_offset_delta": last, "keyless_max": random.choice((0, 1, 3, 99))}
+        plain = walk_records(bytes(data), **asked)
+        assert compiled(bytes(data), **asked) == plain, (bytes(data).hex(), asked)
         faults.add(plain.fault)
+        named.add(len(plain.keyless))
     assert faults == set(Fault) - {Fault.UNFINISHED}, "every verdict was among them"
+    assert {0, 1, 3, 4} <= named
+
+
+def test_records_without_a_key_are_named_as_far_as_was_asked_for() -> None:
+    keys = (b"k", None, b"", None, None, b"k")
+    data = b"".join(record(index, key=key) for index, key in enumerate(keys))
+    for asked, found in ((0, ()), (1, (1,)), (2, (1, 3)), (3, (1, 3, 4)), (4, (1, 3, 4))):
+        assert walk_records(data, count=6, last_offset_delta=5, keyless_max=asked) == (0, -1, 0, 0, found)
+    cut = data[:-1]
+    assert walk_records(cut, count=6, last_offset_delta=5, keyless_max=4).fault, (
+        "what is unsound is not for want of a key"
+    )

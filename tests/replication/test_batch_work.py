@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_log.batch_inspection import BatchInspector
-from barnabas_log.config import BatchCompression, LogConfig, TimestampType, ValidateBatches
+from barnabas_log.batch_inspection import KEYLESS_MAX, BatchInspector
+from barnabas_log.config import BatchCompression, CleanupPolicy, LogConfig, TimestampType, ValidateBatches
 from barnabas_log.errors import InvalidBatch
 from barnabas_replication import batch_work as module
 from barnabas_replication.batch_work import BatchWork
@@ -41,6 +41,7 @@ GZIP = LogConfig(compression_type=BatchCompression.GZIP)
 PLAIN = LogConfig()
 ALL = LogConfig(validate_batches=ValidateBatches.ALL)
 HEADER = LogConfig(validate_batches=ValidateBatches.HEADER)
+COMPACTED = LogConfig(cleanup_policy=CleanupPolicy.COMPACT, validate_batches=ValidateBatches.HEADER)
 POISONED = POISON["count 3, two records"][0]
 NOW_MS = 1_700_000_000_000
 
@@ -56,11 +57,16 @@ class NoProcess:
     def __init__(self) -> None:
         self.asked: list[bytes] = []
 
-    def walk(self, data: bytes) -> Walk:
+    def walk(self, data: bytes, *, keyless_max: int = 0) -> Walk:
         self.asked.append(data)
         header = read_header(data)
         records = opened_section(data, header, bytes_max=1 << 24)
-        return walk_records(records, count=header.record_count, last_offset_delta=header.last_offset_delta)
+        return walk_records(
+            records,
+            count=header.record_count,
+            last_offset_delta=header.last_offset_delta,
+            keyless_max=keyless_max,
+        )
 
     def close(self) -> None: ...
 
@@ -461,9 +467,9 @@ async def test_batches_for_the_process_hold_up_no_small_ones() -> None:
     release = Event()
 
     class Slow(NoProcess):
-        def walk(self, data: bytes) -> Walk:
+        def walk(self, data: bytes, *, keyless_max: int = 0) -> Walk:
             assert release.wait(10)
-            return super().walk(data)
+            return super().walk(data, keyless_max=keyless_max)
 
     bench.inspector.process = Slow()  # type: ignore[assignment]
     large = build_batch([Record(i, NOW_MS, None, b"v") for i in range(1_000)])
@@ -528,3 +534,56 @@ async def test_a_request_that_has_to_come_again_is_looked_at_then(monkeypatch: p
     assert bench.send(("p", 2, POISONED), scrutiny=scrutiny)
     await bench.answered(FIRST_REQUESTS + 4)
     assert bench.codes()[-1] == [ErrorCode.INVALID_RECORD]
+
+
+async def test_what_a_compacted_topic_gets_is_opened_whatever_validate_batches_says() -> None:
+    bench = Bench(c=COMPACTED)
+    keyless = build_batch([Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS, None, b"v")])
+    assert not bench.send(("c", 0, batch())), "few records are looked at where they come"
+    assert bench.stats.inspected_batches == 1
+    for bad in (keyless, build_batch([Record(0, NOW_MS, None, b"v")], compression=CompressionType.ZSTD), POISONED):
+        assert bench.send(("c", 0, bad))
+    assert bench.send(("c", 0, batch(kind=CompressionType.LZ4)))
+    await bench.answered(5)
+    assert bench.codes() == [[None], *[[ErrorCode.INVALID_RECORD]] * 3, [None]]
+    refused = [answer[0].error for answer in bench.answers[1:4]]
+    assert [isinstance(error, InvalidBatch) and tuple(error.records) for error in refused] == [(1,), (0,), (2,)]
+    assert bench.stats.unsound_batches == 1, "to give no key is no unsound batch"
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize(
+    ("count", "named"), [(3, 3), (KEYLESS_MAX, KEYLESS_MAX), (KEYLESS_MAX + 1, 0), (5 * KEYLESS_MAX, 0)]
+)
+async def test_a_refusal_names_the_records_without_a_key_or_none_where_there_are_too_many(
+    count: int, named: int, is_compiled: bool
+) -> None:
+    records = [Record(0, NOW_MS, b"k", b"v")] + [Record(n, NOW_MS, None, b"v") for n in range(1, count + 1)]
+    bench = Bench(c=COMPACTED)
+    if is_compiled:
+        pytest.importorskip("numba")
+        bench.inspector.load = BatchInspector.load.__get__(bench.inspector)  # type: ignore[method-assign]
+        bench.inspector.load()
+    bench.send(("c", 0, build_batch(records)))
+    await bench.answered(1)
+    error = bench.answers[0][0].error
+    assert isinstance(error, InvalidBatch)
+    assert error.message.startswith(f"{count if named else f'over {KEYLESS_MAX}'} of {count + 1} records")
+    assert list(error.records) == list(range(1, named + 1))
+
+
+async def test_the_loop_looks_at_so_many_keys_in_a_turn_and_leaves_the_rest_to_threads() -> None:
+    bench = Bench(c=COMPACTED)
+    many_headers = build_batch([Record(0, NOW_MS, b"k", b"v", (("h", b"x"),) * 1_000)])
+    many = build_batch([Record(i, NOW_MS, b"k", b"v") for i in range(65)])
+    large = build_batch([Record(0, NOW_MS, b"k", bytes(module.LIGHT_BYTES_MAX))])
+    assert [bench.send(("c", number, each)) for number, each in enumerate((many_headers, many, large))] == [True] * 3
+    await bench.answered(3)
+    assert bench.process.asked == [many_headers], "65 records are what a thread may walk over"
+    three = build_batch([Record(i, NOW_MS, b"k", b"v") for i in range(3)])
+    taken = [bench.send(("c", number, three)) for number in range(30)]
+    assert taken.count(False) == module.RECORDS_PER_TURN // (3 * module.LIGHT_STEPS_PER_RECORD)
+    await bench.answered(33)
+    assert not bench.send(("c", 0, three)), "in another turn"
+    assert bench.codes() == [[None]] * 34
+    assert [(topic, number) for topic, number, _ in bench.appended].count(("c", 0)) == 3

@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 from barnabas_wire.records.batch import CorruptBatch
 
 DIGEST_BYTES: Final = 16
-KEYLESS_MAX: Final = 1000
-"""Most records without a key that a refusal names."""
 _DELTA_MAX: Final = 0xFFFFFFFF
 """Of an offset from its batch's base, zigzagged."""
 _UINT64_MAX: Final = 0xFFFFFFFFFFFFFFFF
@@ -67,49 +65,6 @@ def note_keys(records: bytes, *, count: int, base_offset: int, offsets: MutableM
         raise CorruptBatch(f"a record is cut off in the batch at offset {base_offset}") from None
     if at != stop:
         raise CorruptBatch(f"{stop - at} bytes are left after the last record of the batch at {base_offset}")
-
-
-def find_keyless(records: bytes, *, count: int, base_offset: int) -> list[int]:
-    """Return the indexes of the records without a key, ascending, and at most one more than KEYLESS_MAX. Raises CorruptBatch for
-    whatever the other two refuse, where it returns none: what is let in can be cleaned."""
-    at, stop = 0, len(records)
-    keyless: list[int] = []
-    try:
-        for index in range(count):
-            size = records[at]
-            at += 1
-            if size >= 0x80:
-                size, at = _long_varint(records, at)
-            end = at + (size >> 1)
-            if size & 1 or end > stop:
-                raise CorruptBatch(f"a record passes the end of the batch at offset {base_offset}")
-            at += 1
-            elapsed = records[at]
-            at += 1
-            if elapsed >= 0x80:
-                _, at = _long_varint(records, at)
-            delta = records[at]
-            at += 1
-            if delta >= 0x80:
-                delta, at = _long_varint(records, at)
-                if delta > _DELTA_MAX:
-                    raise CorruptBatch(f"a record's offset is out of bounds in the batch at offset {base_offset}")
-            size = records[at]
-            at += 1
-            if size >= 0x80:
-                size, at = _long_varint(records, at)
-            if size & 1:
-                keyless.append(index)
-                if len(keyless) > KEYLESS_MAX:
-                    return keyless  # a few bytes of a compressed batch can be millions of them
-            elif at + (size >> 1) >= end:
-                raise CorruptBatch(f"a key passes its record's end in the batch at offset {base_offset}")
-            at = end
-    except IndexError:
-        raise CorruptBatch(f"a record is cut off in the batch at offset {base_offset}") from None
-    if at != stop:
-        raise CorruptBatch(f"{stop - at} bytes are left after the last record of the batch at {base_offset}")
-    return keyless
 
 
 class Kept(NamedTuple):

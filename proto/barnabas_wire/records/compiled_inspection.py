@@ -18,7 +18,7 @@ import numpy as np
 from barnabas_wire.records.compiled import READ_ONLY_BYTES, compiled
 from barnabas_wire.records.inspection import INT64_MAX, Fault, Walk
 
-_WALK = numba.void(READ_ONLY_BYTES, numba.int64, numba.int64, numba.int64[::1])
+_WALK = numba.void(READ_ONLY_BYTES, numba.int64, numba.int64, numba.int64[::1], numba.int64[::1])
 _LENGTH, _CUT_OFF, _NUMBER, _OFFSET, _KEY, _VALUE, _HEADERS, _HEADER_NAME, _HEADER_VALUE, _END, _REST = map(
     int,
     (
@@ -39,11 +39,15 @@ _INT32: Final = np.int64(5)
 _INT64: Final = np.int64(10)
 
 
-def walk_records(records: bytes, *, count: int, last_offset_delta: int, steps_max: int = INT64_MAX) -> Walk:
+def walk_records(
+    records: bytes, *, count: int, last_offset_delta: int, steps_max: int = INT64_MAX, keyless_max: int = 0
+) -> Walk:
     """See inspection.walk_records. It holds up nobody, so `steps_max` is no limit."""
-    found = np.empty(4, dtype=np.int64)
-    _walk(np.frombuffer(records, dtype=np.uint8), count, last_offset_delta, found)
-    return Walk(*found.tolist())
+    found = np.zeros(5, dtype=np.int64)
+    keyless = np.empty(keyless_max, dtype=np.int64)
+    _walk(np.frombuffer(records, dtype=np.uint8), count, last_offset_delta, found, keyless)
+    fault, at, oldest_ms, newest_ms, named = found.tolist()
+    return Walk(fault, at, oldest_ms, newest_ms, tuple(keyless[:named].tolist()))
 
 
 @numba.njit
@@ -73,7 +77,7 @@ def _size(data, at, stop):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _say(found, fault, record):  # type: ignore[no-untyped-def]
-    found[0], found[1], found[2], found[3] = fault, record, 0, 0
+    found[0], found[1], found[2], found[3], found[4] = fault, record, 0, 0, 0
 
 
 @numba.njit
@@ -82,7 +86,7 @@ def _unread(at):  # type: ignore[no-untyped-def]
 
 
 @compiled(_WALK)
-def _walk(data, count, last_offset_delta, found):  # type: ignore[no-untyped-def]
+def _walk(data, count, last_offset_delta, found, keyless):  # type: ignore[no-untyped-def]
     at, stop = np.int64(0), np.int64(data.shape[0])
     previous = np.int64(-1)
     oldest, newest = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-0x8000000000000000)
@@ -110,6 +114,12 @@ def _walk(data, count, last_offset_delta, found):  # type: ignore[no-untyped-def
             return _say(found, _unread(at), index)
         if size < -1:
             return _say(found, _KEY, index)
+        if size < 0 and keyless.shape[0]:
+            keyless[found[4]] = index
+            found[4] += 1
+            if found[4] == keyless.shape[0]:
+                found[0], found[1], found[2], found[3] = 0, -1, oldest, newest
+                return None
         at += max(size, np.int64(0))
         size, at = _size(data, at, stop)
         if at < 0:

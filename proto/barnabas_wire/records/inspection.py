@@ -76,6 +76,8 @@ class Walk(NamedTuple):
     """Index of the record with the fault; -1 where it is none's."""
     oldest_ms: int
     newest_ms: int
+    keyless: tuple[int, ...] = ()
+    """Indexes of records without a key, ascending, where they were asked for: at most so many, and the walk ends with the last one."""
 
 
 WalkRecords = Callable[..., Walk]
@@ -142,14 +144,18 @@ def inspect_batch(batch: Buffer, header: BatchHeader, *, bytes_max: int, walk: W
     return inspect_records(header, opened_section(batch, header, bytes_max=bytes_max), walk=walk)
 
 
-def walk_records(records: bytes, *, count: int, last_offset_delta: int, steps_max: int = INT64_MAX) -> Walk:
+def walk_records(
+    records: bytes, *, count: int, last_offset_delta: int, steps_max: int = INT64_MAX, keyless_max: int = 0
+) -> Walk:
     """Hold the records of an opened section against the header's count and last offset delta.
 
-    steps_max: records and headers to be walked over before the walk gives up (Fault.UNFINISHED).
+    steps_max: records and headers to be walked over before the walk gives up (Fault.UNFINISHED). keyless_max: records without a key
+    to be named; 0 where they are none of the caller's business.
     """
     at, stop, index = 0, len(records), -1
     previous = -1
     oldest, newest = INT64_MAX, INT64_MIN
+    keyless: list[int] = []
     steps = steps_max - count
     if steps < 0:
         return Walk(Fault.UNFINISHED, -1, 0, 0)
@@ -187,6 +193,10 @@ def walk_records(records: bytes, *, count: int, last_offset_delta: int, steps_ma
                 at += size >> 1
             elif size != 1:
                 return Walk(Fault.KEY, index, 0, 0)
+            elif keyless_max:
+                keyless.append(index)
+                if len(keyless) == keyless_max:  # a few bytes of a compressed batch can be millions of them
+                    break
             size = records[at]
             at += 1
             if size >= 0x80:
@@ -230,9 +240,9 @@ def walk_records(records: bytes, *, count: int, last_offset_delta: int, steps_ma
         return Walk(Fault.CUT_OFF, index, 0, 0)
     except _LongNumber:
         return Walk(Fault.NUMBER, index, 0, 0)
-    if at != stop:
+    if at != stop and not (keyless_max and len(keyless) == keyless_max):
         return Walk(Fault.REST, -1, 0, 0)
-    return Walk(Fault.NONE, -1, oldest, newest) if count else Walk(Fault.NONE, -1, 0, 0)
+    return Walk(Fault.NONE, -1, oldest, newest, tuple(keyless)) if count else Walk(Fault.NONE, -1, 0, 0)
 
 
 class _LongNumber(Exception):

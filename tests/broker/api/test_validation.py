@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_log.batch_inspection import BatchInspector
-from barnabas_log.config import FlushOnAcks, LogConfig, ValidateBatches
+from barnabas_log.config import CleanupPolicy, FlushOnAcks, LogConfig, ValidateBatches
 from barnabas_replication.requests import AppendEntry, AppendOutcome, TransactionMarker
 from barnabas_replication.scrutiny import FIRST_REQUESTS
 from barnabas_wire.kafka.errors import ErrorCode
@@ -19,9 +19,11 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_wire.records.batch import Record, build_batch, read_header, with_max_timestamp
+from barnabas_wire.records.compression import CompressionType, compress
 from tests.support.listener import RawClient
 from tests.support.poison import POISON, TWO, batch, record
 from tests.support.single_broker import SingleBroker, now_ms, single_broker
+from tests.support.turns import longest_turn
 
 TOPIC = "flights"
 PAGE_CACHE = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE)
@@ -172,3 +174,47 @@ async def test_a_batch_that_waited_belongs_to_where_it_was_sent(
         assert outcome.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert outcome.error.is_retriable
         assert partition.log.log_end_offset == end
+
+
+COMPACTED = LogConfig(
+    flush_on_acks=FlushOnAcks.PAGE_CACHE,
+    cleanup_policy=CleanupPolicy.COMPACT,
+    validate_batches=ValidateBatches.HEADER,
+)
+
+
+@pytest.mark.parametrize("kind", [CompressionType.ZSTD, CompressionType.GZIP])
+async def test_a_few_bytes_that_are_a_million_keys_cost_the_loop_nothing(tmp_path: Path, kind: CompressionType) -> None:
+    """6 KB took three seconds of it: the broker was fenced, and other producers waited for a minute."""
+    count = 1_000_000
+    bomb = batch(compress(kind, record(0) * count), count, codec=kind)
+    async with single_broker(tmp_path, topics={TOPIC: 2}, log_config=COMPACTED) as broker:
+        client = await RawClient.connect(broker.server)
+        with longest_turn() as turn:
+            answer = await client.call(produce(bomb, batch(TWO, 2)), 9)
+        assert turn.cpu_s < 0.1
+        assert [part.error_code for part in answer.responses[0].partition_responses] == [ErrorCode.INVALID_RECORD, 0]
+
+
+async def test_a_topic_that_becomes_compacted_takes_no_batch_that_waited_unopened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, real = Event(), BatchInspector.inspected
+
+    def slow(self: BatchInspector, data: bytes, *rest: Any, **named: Any) -> bytes:
+        assert release.wait(10)
+        return real(self, data, *rest, **named)
+
+    monkeypatch.setattr(BatchInspector, "inspected", slow)
+    async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=PAGE_CACHE) as broker:
+        partition = broker.replicas.leader_partition(TopicPartition(TOPIC, 0))
+        client = await RawClient.connect(broker.server)
+        keyless = produce(build_batch([Record(0, now_ms(), None, b"v")]))
+        asked = asyncio.create_task(client.call(keyless, 9))
+        while not broker.replicas.batch_work.is_needed:
+            await asyncio.sleep(0)
+        partition.log.update_config(COMPACTED)
+        release.set()
+        (part,) = (await asked).responses[0].partition_responses
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert end_of(broker) == 0

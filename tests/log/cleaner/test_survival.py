@@ -11,19 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_log.aborted_transactions import AbortedTransaction
-from barnabas_log.cleaner.key_scan import KEYLESS_MAX, find_keyless, keep_last, key_slot, move_times, note_keys
+from barnabas_log.cleaner.key_scan import keep_last, key_slot, move_times, note_keys
 from barnabas_log.cleaner.survival import BYTES_PER_KEY
-from barnabas_log.errors import InvalidBatch
-from barnabas_log.validator import refuse_keyless
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
     CorruptBatch,
     Record,
     build_batch,
     iterate_batches,
-    read_header,
 )
 from barnabas_wire.records.control import ControlRecordType
+from barnabas_wire.records.inspection import Fault, walk_records
 from tests.log.cleaner.logs_to_clean import BATCHES, DAY_MS, CompactedLog, Row, data, marker, rows_of, segments_of
 from tests.support.logs import NOW_MS
 
@@ -135,20 +133,6 @@ def test_records_without_a_key_go() -> None:
     log = CompactedLog([keyless])
     log.round()
     assert [row.offset for row in log.rows()] == [1]
-
-
-@pytest.mark.parametrize(
-    ("count", "named"), [(3, 3), (KEYLESS_MAX, KEYLESS_MAX), (KEYLESS_MAX + 1, 0), (5 * KEYLESS_MAX, 0)]
-)
-def test_a_refusal_names_the_records_without_a_key_or_none_where_there_are_too_many(count: int, named: int) -> None:
-    records = [Record(0, NOW_MS, b"k", b"v")] + [Record(n, NOW_MS, None, b"v") for n in range(1, count + 1)]
-    batch = build_batch(records)
-    with pytest.raises(
-        InvalidBatch, match=f"^{count if named else f'over {KEYLESS_MAX}'} of {count + 1} records"
-    ) as refused:
-        refuse_keyless(batch, read_header(batch))
-    assert list(refused.value.records) == list(range(1, named + 1))
-    assert len(find_keyless(batch[HEADER_BYTES:], count=count + 1, base_offset=0)) == min(count, KEYLESS_MAX + 1)
 
 
 def test_aborted_data_goes_at_once_and_its_marker_after_it() -> None:
@@ -288,11 +272,7 @@ def test_damaged_records_are_corrupt_and_are_not_let_in(content: Any, draw: st.D
     for _ in range(draw.draw(st.integers(1, 3))):
         records[draw.draw(st.integers(0, len(records) - 1))] ^= draw.draw(st.integers(1, 255))
     count = len(content[0][0])
-    is_let_in = True
-    try:
-        find_keyless(bytes(records), count=count, base_offset=0)
-    except CorruptBatch:
-        is_let_in = False
+    is_let_in = walk_records(bytes(records), count=count, last_offset_delta=count - 1).fault == Fault.NONE
     for call in (
         lambda: note_keys(bytes(records), count=count, base_offset=0, offsets={}),
         lambda: keep_last(bytes(records), count=count, base_offset=0, offsets={}, latest=9, drops_tombstones=True),
