@@ -16,15 +16,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
-from barnabas_log.inspection_worker import ASKED
-from barnabas_wire.records.inspection import UnsoundRecords, Walk
+from barnabas_log.inspection_worker import ASKED, TIME, WALK
+from barnabas_wire.records.inspection import DatedRecord, UnsoundRecords, Walk
 
 logger = logging.getLogger(__name__)
 
 SILENT_S: Final = 30.0
 """A worker that does not answer for so long is taken for stuck: ten million records take ten seconds of a free core."""
+LOOK_S: Final = 0.2
+"""How often one that waits for the worker looks whether it is still wanted."""
 TRIES: Final = 2
 PAUSE_S: Final = 10.0
 """After so many failures in a row no worker is started for so long: each batch would wait for another one to fail."""
@@ -54,14 +57,26 @@ class InspectionProcess:
 
     def walk(self, batch: bytes, *, keyless_max: int = 0) -> Walk:
         """Open a batch whose checksum is right, and walk over its records. Raises UnsoundRecords for what does not open, NoWorker."""
+        fault, record, oldest_ms, newest_ms, *keyless = self._answer(batch, WALK, keyless_max, 0)
+        return Walk(fault, record, oldest_ms, newest_ms, tuple(keyless))
+
+    def find_time(
+        self, batch: bytes, *, from_offset: int, from_ms: int, is_stopped: Callable[[], bool]
+    ) -> DatedRecord | None:
+        """Open a batch whose checksum is right; see inspection.find_time. is_stopped: asked now and then; the worker is ended where it
+        says so. Raises UnsoundRecords, NoWorker."""
+        found = self._answer(batch, TIME, from_offset, from_ms, is_stopped=is_stopped)
+        return DatedRecord(*found) if found else None
+
+    def _answer(self, batch: bytes, *question: int, is_stopped: Callable[[], bool] = lambda: False) -> list[int]:
         with self._lock:
             if time.monotonic() < self._resumes_s:
                 raise NoWorker
             for _ in range(TRIES):
-                if self.is_closed:
+                if self.is_closed or is_stopped():
                     raise NoWorker
                 try:
-                    return self._ask(batch, keyless_max)
+                    return self._ask(batch, question, is_stopped)
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     logger.warning("the process that walks over records failed: %r", error)
                     self._end()
@@ -73,24 +88,29 @@ class InspectionProcess:
         self.is_closed = True
         self._end()
 
-    def _ask(self, batch: bytes, keyless_max: int) -> Walk:
+    def _ask(self, batch: bytes, question: tuple[int, ...], is_stopped: Callable[[], bool]) -> list[int]:
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(ASKED.pack(len(batch), keyless_max))
+        process.stdin.write(ASKED.pack(len(batch), *question))
         process.stdin.write(batch)
         process.stdin.flush()
         poll = select.poll()
         poll.register(process.stdout, select.POLLIN)
-        if not poll.poll(SILENT_S * 1000):
-            raise TimeoutError(f"no answer within {SILENT_S:.0f} s")
+        silent_until_s = time.monotonic() + SILENT_S
+        while not poll.poll(LOOK_S * 1000):
+            if is_stopped():
+                self._end()
+                raise NoWorker
+            if time.monotonic() > silent_until_s:
+                raise TimeoutError(f"no answer within {SILENT_S:.0f} s")
         line = process.stdout.readline()
         if not line:
             raise OSError(f"process {process.pid} ended amid a batch of {len(batch)} bytes")
         answer = json.loads(line)
         if "unsound" in answer:
             raise UnsoundRecords(str(answer["unsound"]))
-        fault, record, oldest_ms, newest_ms, *keyless = map(int, answer["walk"])
-        return Walk(fault, record, oldest_ms, newest_ms, tuple(keyless))
+        (found,) = answer.values()
+        return [] if found is None else [int(number) for number in found]
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = process = subprocess.Popen(

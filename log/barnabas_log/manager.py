@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas_log import checkpoints, retiring
+from barnabas_log.batch_times import BatchTimes, SearchStopped
 from barnabas_log.checkpointing import Checkpointing
 from barnabas_log.cleaner.driver import LogCleaner
 from barnabas_log.cleaner.process import Transform, WorkerProcess
@@ -31,6 +32,7 @@ from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.flush import FlushStats
+from barnabas_log.inspection_process import InspectionProcess
 from barnabas_log.log_directory import LogDirectory, open_all
 from barnabas_log.log_homes import STRAY_SUFFIX, LogHomes, choose_directory
 from barnabas_log.log_repairs import LogRepairs
@@ -41,7 +43,7 @@ from barnabas_log.opening import open_partition_log
 from barnabas_log.refills import Refills
 from barnabas_log.removals import DELETE_SUFFIX, Removals
 from barnabas_log.room import is_no_room
-from barnabas_log.time_search import TimeJudging
+from barnabas_log.time_search import TimeJudging, run_to_end
 from barnabas_log.topic_witness import Fate, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
@@ -90,6 +92,8 @@ class LogManager:
         """
         ids = directory_ids or {}
         self.stats = LogManagerStats()
+        self._times_process = InspectionProcess()
+        """For searches by time alone, so that they hold up no producer's batch."""
         self.previous_broker_epoch = -1
         """After load: the broker epoch at the last stop if that was clean in every directory that works, else -1 (KIP-966)."""
         self.is_clean_start = False
@@ -204,6 +208,7 @@ class LogManager:
 
     async def close(self, *, broker_epoch: int = -1) -> None:
         """Stop cleanly, after `run` has ended: flush all, write every checkpoint, then the clean-shutdown file."""
+        self._times_process.close()
         for directory in self._directories:
             if directory.error is not None:
                 for log in directory.logs.values():
@@ -486,6 +491,10 @@ class LogManager:
         """Run what reads held files in the disk's threads."""
         return await self._disk.run(function, *args)
 
+    def new_times(self) -> BatchTimes:
+        """What opens the batches of one search by time."""
+        return BatchTimes(self._times_process)
+
     # -- durability ------------------------------------------------------------------------------------------------
 
     def request_flush(self, log: UnifiedLog) -> None:
@@ -618,20 +627,20 @@ class LogManager:
     async def _judge_times(self, log: UnifiedLog) -> bool:
         """Read the true times of the segments that seem old; whether the log may be looked at again."""
         try:
-            judging = TimeJudging(log, log.untimed)
+            judging = TimeJudging(log, log.untimed, self.new_times())
         except OSError as error:
             log.failed_by(error)
             return False
         try:
-            await self._disk.run(judging.run)
+            await run_to_end(judging, self._disk.run(judging.run))
+        except SearchStopped:
+            return False
         except FileNotFoundError:  # it went by its size meanwhile
             return False
         except OSError as error:
             if not is_out_of_descriptors(error) and not log.is_failed:
                 self.health.fail(self._homes.directories[log], error)
             return False
-        finally:
-            judging.close()
         for base_offset in judging.unread:
             self.repairs.request_check(log, base_offset)
         return log in self._homes.directories and not log.is_failed

@@ -24,6 +24,7 @@ from copy import copy
 from typing import NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
+from barnabas_log.batch_times import BatchTimes, DatedOffset
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File
@@ -43,8 +44,6 @@ from barnabas_wire.records.batch import (
     BatchHeader,
     CorruptBatch,
     HeaderFields,
-    Record,
-    iterate_records,
     read_header,
 )
 from barnabas_wire.tuples import new_tuple
@@ -53,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
+LYING_MAX = 256
+"""Batches of a segment whose true time is remembered."""
 _SCAN_BYTES = 8192
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 REPAIR_SUFFIX = ".repair"
@@ -106,6 +107,7 @@ class LogSegment:
         "is_index_doubted",
         "is_index_full",
         "is_outgrowing",
+        "lying",
         "offset_index",
         "size_bytes",
         "time_index",
@@ -144,6 +146,9 @@ class LogSegment:
         """Where its last batch ends, if Kafka's cleaner left that before the next segment's base: see early_end.py."""
         self.true_time: TrueTime | None = None
         """What true_times.py found in it; of a part of it where it has grown since."""
+        self.lying: dict[int, int] = {}
+        """By position, the greatest time of the batches whose header was found to say another one; at most LYING_MAX. What a search
+        learns on a frozen copy is known here too; never emptied but replaced, where the positions may come to mean others."""
         self.is_index_doubted = False
         """Whether the offset index was found to name bytes that are not what it says: it is not asked until it is made again."""
         self.has_gaps = False
@@ -336,6 +341,7 @@ class LogSegment:
         self.time_index.create()
         self.size_bytes = 0
         self.true_time = None
+        self.lying = {}
         self.is_index_full = False
         self._bytes_since_index = 0
         self._has_new_time = True
@@ -347,6 +353,7 @@ class LogSegment:
         """Drop the batch at `place` and all after it. The indexes must be loaded and everything written."""
         position = place.position
         self.early_end = self.true_time = None
+        self.lying = {}
         self.file.truncate(position)
         self.size_bytes = position
         self.offset_index.truncate_to_position(position)
@@ -383,6 +390,7 @@ class LogSegment:
     def date_repaired(self, header: BatchHeader) -> None:
         """A batch is readable again: retention counts its time at once, and not only when the time index has it."""
         self.true_time = None
+        self.lying = {}
         if header.max_timestamp_ms > self.max_timestamp[0]:
             self._max_timestamp = (header.max_timestamp_ms, header.last_offset)
 
@@ -494,27 +502,53 @@ class LogSegment:
         """Where the known damage at `position` ends; the position itself where there is none."""
         return next((damage.stop for damage in self.damaged if damage.position <= position < damage.stop), position)
 
-    def records_at(self, position: int) -> Iterator[Record]:
-        """The records of the batch at a boundary, opened. Raises CorruptBatch."""
-        return iterate_records(self.file.read(position, self.header_at(position).size_bytes))
+    def batch_at(self, position: int) -> bytes:
+        """The batch at a boundary. Raises CorruptBatch."""
+        return self.file.read(position, self.header_at(position).size_bytes)
+
+    def note_greatest(self, position: int, header: BatchHeader, greatest_ms: int) -> bool:
+        """A batch was opened, and that is the greatest time of its records; whether that is known from now on."""
+        if greatest_ms == header.max_timestamp_ms:
+            return True
+        if len(self.lying) < LYING_MAX or position in self.lying:
+            self.lying[position] = greatest_ms
+            return True
+        return False
 
     def find_timestamp(
-        self, timestamp_ms: int, *, start_offset: int, is_doubtful: Callable[[BatchHeader], bool] | None = None
-    ) -> Record | None:
+        self,
+        timestamp_ms: int,
+        *,
+        start_offset: int,
+        times: BatchTimes,
+        is_doubtful: Callable[[BatchHeader], bool] | None = None,
+    ) -> DatedOffset | None:
         """The first record at or after both the time and the offset. Opens the batches that may hold it.
 
-        is_doubtful: which of them to open whatever their header says; None believes all, and the time index.
+        is_doubtful: which of them to open whatever their header says; None believes all that are not known to lie, and the time
+        index. Raises CorruptBatch, and what `times` raises.
         """
         index_offset = max(self.time_index.offset_at_or_before(timestamp_ms), start_offset)
         if is_doubtful is not None:
             index_offset = start_offset
-        for position, header in self.headers(self._scan_start(index_offset)):
-            if header.last_offset >= start_offset and (
-                header.max_timestamp_ms >= timestamp_ms or (is_doubtful is not None and is_doubtful(header))
-            ):
-                for record in self.records_at(position):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        return record
+        # The time index passes over those that say less than they hold.
+        younger = [position for position, greatest_ms in list(self.lying.items()) if greatest_ms >= timestamp_ms]
+        for position, header in self.headers(min([self._scan_start(index_offset), *younger])):
+            times.step()
+            if header.last_offset < start_offset:
+                continue
+            greatest_ms = self.lying.get(position)
+            if greatest_ms is None:
+                is_wanted = header.max_timestamp_ms >= timestamp_ms or (is_doubtful is not None and is_doubtful(header))
+            else:
+                is_wanted = greatest_ms >= timestamp_ms
+            if is_wanted:
+                times.charge(header)
+                found = times.first(self.batch_at(position), from_ms=timestamp_ms, from_offset=start_offset)
+                if found is not None and found.timestamp_ms >= timestamp_ms:
+                    return found
+                if found is not None and header.base_offset >= start_offset:
+                    self.note_greatest(position, header, found.timestamp_ms)
         return None
 
     def freeze(self) -> LogSegment:

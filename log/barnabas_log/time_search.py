@@ -4,15 +4,18 @@ May touch:  the held files and copied indexes it was given.   Must not touch: th
 Invariants: it sees the log as it was when the search was made, and later appends perhaps; its files stay open until `close`.
 Read next:  segment.py, which searches one segment; true_times.py for what headers are worth.
 
-Opening a batch decompresses it (up to the bound of iterate_records), and what is old is read from the disk: on the loop one
-request blocked every connection for as long as both take.
+Opening a batch decompresses it, and what is old is read from the disk: on the loop one request blocked every connection for as long
+as both take. What a search costs is bounded by batch_times.py, and ends when nobody waits for it any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
+from barnabas_log.batch_times import BatchTimes
 from barnabas_log.errors import NoRoom
 from barnabas_log.segment import LogSegment
 from barnabas_log.segment_note import TrueTime
@@ -27,14 +30,16 @@ UNJUDGED_BYTES_MAX = 1024 * 1024 * 1024
 """Of segments of which nobody knows yet whether their headers tell the truth, and whose headers say that they are too old, one search
 reads so much all the same, or one segment: the newest before those that are sure. It keeps what it learns, so that a later search
 reads others. From a cold disk that is some seconds."""
+T = TypeVar("T")
 
 
 class TimeJudging:
     """Segments of one log that are read for the true times of their records. Made and closed on the log's loop; `run` blocks and runs
     in a disk thread."""
 
-    def __init__(self, log: UnifiedLog, bases: Sequence[int]) -> None:
-        """bases: of the segments. Raises OSError."""
+    def __init__(self, log: UnifiedLog, bases: Sequence[int], times: BatchTimes | None = None) -> None:
+        """bases: of the segments. times: opens the batches. Raises OSError."""
+        self.times = times or BatchTimes()
         self._log = log
         self._cuts = log.durability.cuts
         self._held: list[tuple[LogSegment, LogSegment]] = []
@@ -57,7 +62,7 @@ class TimeJudging:
         return [frozen for _, frozen in self._held]
 
     def run(self) -> None:
-        """Judge all of them. Raises OSError."""
+        """Judge all of them. Raises OSError, SearchStopped."""
         for segment in self.segments:
             try:
                 self.judge(segment)
@@ -65,8 +70,8 @@ class TimeJudging:
                 self.unread.append(segment.base_offset)
 
     def judge(self, segment: LogSegment) -> TrueTime:
-        """Judge one. Raises CorruptBatch, OSError."""
-        return judge(self._log.disk, segment, is_sealed=segment.base_offset in self._sealed)
+        """Judge one. Raises CorruptBatch, OSError, SearchStopped."""
+        return judge(self._log.disk, segment, is_sealed=segment.base_offset in self._sealed, times=self.times)
 
     def close(self) -> None:
         """Tell the log what was found, unless it was cut meanwhile, and let go of the files."""
@@ -87,11 +92,18 @@ class TimeSearch:
     """Made and closed on the log's loop; the rest blocks and runs in a disk thread."""
 
     def __init__(
-        self, log: UnifiedLog, bases: Sequence[int], *, known: Sequence[TrueTime] = (), is_open: bool = False
+        self,
+        log: UnifiedLog,
+        bases: Sequence[int],
+        *,
+        times: BatchTimes | None = None,
+        known: Sequence[TrueTime] = (),
+        is_open: bool = False,
     ) -> None:
-        """bases: of the segments that may hold what is searched. known: of those that are not looked into, for `of_greatest`.
-        is_open: see there. Raises OSError."""
-        self._judging = TimeJudging(log, bases)
+        """bases: of the segments that may hold what is searched. times: opens the batches. known: of those that are not looked into,
+        for `of_greatest`. is_open: see there. Raises OSError."""
+        self._judging = TimeJudging(log, bases, times)
+        self.times = self._judging.times
         self._log_start_offset = log.log_start_offset
         self._known = known
         self.is_open = is_open
@@ -101,7 +113,7 @@ class TimeSearch:
     def first_at(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """(offset, timestamp) of the first record at or after the time; None if there is none.
 
-        Raises CorruptBatch, OSError; FileNotFoundError where a segment was retired meanwhile.
+        Raises CorruptBatch, OSError, SearchStopped, SearchExhausted; FileNotFoundError where a segment was retired meanwhile.
         """
         for segment in self._judging.segments:
             true = self._judging.judge(segment)
@@ -109,6 +121,7 @@ class TimeSearch:
                 record = segment.find_timestamp(
                     timestamp_ms,
                     start_offset=self._log_start_offset,
+                    times=self.times,
                     is_doubtful=is_doubtful if true.doubtful else None,
                 )
                 if record is not None:
@@ -124,7 +137,7 @@ class TimeSearch:
         for segment in self._judging.segments:
             true = self._judging.judge(segment)
             if true.offset < self._log_start_offset:
-                true = judge_from(segment, self._log_start_offset)
+                true = judge_from(segment, self._log_start_offset, self.times)
             found.append(true)
         _, greatest_ms, offset, _ = min(found, key=lambda each: (-each.greatest_ms, each.offset), default=TrueTime())
         return (offset, greatest_ms) if greatest_ms >= 0 else None
@@ -134,9 +147,30 @@ class TimeSearch:
         self._judging.close()
 
 
-def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
+async def run_to_end(reading: TimeJudging | TimeSearch, running: Awaitable[T]) -> T:
+    """Wait for what a disk thread reads, then close it. Cancelled, it is stopped, and closed once the thread has let go of the files.
+
+    Raises what the thread raises.
+    """
+    work = asyncio.ensure_future(running)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        reading.times.stop()
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):  # it is soon over
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # nobody asks any more
+        raise
+    finally:
+        reading.close()
+
+
+def search_by_time(log: UnifiedLog, timestamp_ms: int | None, times: BatchTimes | None = None) -> TimeSearch:
     """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
 
+    times: opens the batches; None: in the thread that searches, without a pause.
     Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
     surely does, if it is known (true_times.py). Of a compacted log any may not, since the header of an emptied batch keeps its time:
     there, up to COMPACTED_MAX are searched. Raises StorageFailed or OutOfDescriptors.
@@ -180,7 +214,7 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
         if segment.base_offset not in bases and segment.true_time is not None and is_judged(segment)
     ]
     try:
-        return TimeSearch(log, sorted(bases), known=known, is_open=is_open)
+        return TimeSearch(log, sorted(bases), times=times, known=known, is_open=is_open)
     except OSError as error:
         raise log.failed_by(error) from error
 

@@ -325,6 +325,7 @@ class ReplicaManager(LogManagerListener):
                 partition,
                 timestamp_ms,
                 run_blocking=self._logs.run_blocking,
+                new_times=self._logs.new_times,
                 current_leader_epoch=current_leader_epoch,
                 is_read_committed=is_read_committed,
             )

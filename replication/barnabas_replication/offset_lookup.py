@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from barnabas_log.time_search import search_by_time
-from barnabas_replication.errors import OffsetNotAvailable
+from barnabas_log.batch_times import BatchTimes, SearchExhausted, SearchStopped
+from barnabas_log.time_search import run_to_end, search_by_time
+from barnabas_replication.errors import OffsetNotAvailable, RequestTimedOut
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import ListedOffset
 from barnabas_replication.truncation import EpochEnd
@@ -86,22 +87,25 @@ async def list_offset_by_time(
     timestamp_ms: int,
     *,
     run_blocking: RunBlocking,
+    new_times: Callable[[], BatchTimes] = BatchTimes,
     current_leader_epoch: Epoch = NO_EPOCH,
     is_read_committed: bool = False,
 ) -> ListedOffset:
-    """Offset of the first record at or after a time, or of the largest timestamp (-3), looked up off the loop.
+    """Offset of the first record at or after a time, or of the largest timestamp (-3), looked up off the loop. Cancelled, it is over
+    once the thread that searches has stopped.
 
-    Raises what list_offset raises, CorruptBatch, StorageFailed and OutOfDescriptors.
+    new_times: opens the batches of one search. Raises what list_offset raises, CorruptBatch, StorageFailed, OutOfDescriptors, and
+    RequestTimedOut where it opened as many records as one search may.
     """
     partition.check_leader(current_leader_epoch)
     partition.check_log_start()
     led_epoch = partition.leader_epoch
     try:
-        found = await _search(partition, timestamp_ms, run_blocking)
+        found = await _search(partition, timestamp_ms, run_blocking, new_times)
     except FileNotFoundError:  # retention has passed the search; once more, it is quicker than that
         partition.check_leader(current_leader_epoch)
         try:
-            found = await _search(partition, timestamp_ms, run_blocking)
+            found = await _search(partition, timestamp_ms, run_blocking, new_times)
         except OSError as error:
             raise partition.log.failed_by(error) from error
     except OSError as error:
@@ -118,17 +122,20 @@ async def list_offset_by_time(
     return ListedOffset(-1, Offset(-1), NO_EPOCH)
 
 
-async def _search(partition: Partition, timestamp_ms: int, run_blocking: RunBlocking) -> tuple[Offset, int] | None:
+async def _search(
+    partition: Partition, timestamp_ms: int, run_blocking: RunBlocking, new_times: Callable[[], BatchTimes]
+) -> tuple[Offset, int] | None:
     is_greatest = timestamp_ms == MAX_TIMESTAMP
     found: tuple[Offset, int] | None = None
     for _ in range(SEARCHES_MAX):
-        search = search_by_time(partition.log, None if is_greatest else timestamp_ms)
+        search = search_by_time(partition.log, None if is_greatest else timestamp_ms, new_times())
+        searching = run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
         try:
-            found = await (
-                run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
-            )
-        finally:
-            search.close()
+            found = await run_to_end(search, searching)
+        except (SearchExhausted, SearchStopped):
+            raise RequestTimedOut(
+                f"{partition.topic_partition}: too many records were opened to find that time; ask again, it goes on from there"
+            ) from None
         if found is not None or not search.is_open:
             break
     return found

@@ -8,16 +8,22 @@ from typing import Any
 import pytest
 
 from barnabas_broker.simulation.memory_disk import MemoryDisk
-from barnabas_log import retiring
+from barnabas_log import batch_times, retiring, true_times
+from barnabas_log import segment as segment_module
+from barnabas_log.batch_times import BatchTimes, SearchExhausted, SearchStopped
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
+from barnabas_log.inspection_process import InspectionProcess
 from barnabas_log.manager import LogManager
+from barnabas_log.segment import LogSegment
 from barnabas_log.segment_note import TrueTime
+from barnabas_log.time_search import search_by_time
 from barnabas_log.true_times import is_judged
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.crc32c import crc32c
+from tests.support import logs as logs_support
 from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
@@ -173,6 +179,109 @@ def test_a_search_answers_as_a_walk_of_the_records(seed: int) -> None:
     again = open_log(disk, config=log.config, is_clean_shutdown=True, recovery_point=log.log_end_offset)
     again.delete_records_before(Offset(0))
     assert_found_as_walked(again)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("lying_max", [0, 2])
+def test_a_search_is_right_with_more_liars_than_are_remembered(
+    seed: int, lying_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_module, "LYING_MAX", lying_max)
+    disk = MemoryDisk()
+    log = lying_log(disk, seed)
+    for _ in range(2):
+        assert_found_as_walked(log)
+        assert all(len(segment.lying) <= lying_max for segment in log.segments)
+        log.delete_records_before(Offset(log.log_end_offset // 3))
+
+
+def test_the_process_finds_what_a_thread_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_times, "PACE_STEPS", 1)
+    process = InspectionProcess()
+    monkeypatch.setattr(logs_support, "BatchTimes", lambda: BatchTimes(process))
+    try:
+        for seed in (3, 4):
+            assert_found_as_walked(lying_log(MemoryDisk(), seed))
+        assert process.started == 1
+    finally:
+        process.close()
+
+
+def test_a_header_that_lies_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may DESCRIBE had each search open it anew: 28 s of CPU for 6 KB."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for number in range(12):  # more than are opened to find the youngest
+        append(log, batch_of(NOW_MS + number, NOW_MS + number, claim=NOW_MS + 50))
+    append(log, batch_of(NOW_MS + 60))
+    flush(log)
+    log.update_high_watermark(log.log_end_offset)
+    opened: list[int] = []
+    real = LogSegment.batch_at
+
+    def noted(segment: LogSegment, position: int) -> bytes:
+        opened.append(position)
+        return real(segment, position)
+
+    monkeypatch.setattr(LogSegment, "batch_at", noted)
+    for asked in (40, 30, 35, 50):
+        assert first_at(log, NOW_MS + asked) == (24, NOW_MS + 60)
+    assert len(opened) == len(set(opened)) + 4, "each liar once, and the one that is found each time"
+    log.roll(NOW_MS)
+    log.segments[0].true_time = None  # it was judged while it was active, which leaves no note
+    of_greatest_time(log)
+    log.close()
+    again = open_log(disk, config=log.config, is_clean_shutdown=True, recovery_point=log.log_end_offset)
+    opened.clear()
+    assert first_at(again, NOW_MS + 40) == (24, NOW_MS + 60)
+    assert len(opened) == 1, "the note beside the segment says who lies"
+
+
+def test_a_search_opens_so_many_records_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_times, "SEARCHED_RECORDS_MAX", 7)
+    log = open_log(MemoryDisk())
+    for number in range(20):
+        append(log, batch_of(NOW_MS + number, NOW_MS + number, claim=NOW_MS + 50 + number))
+    append(log, batch_of(NOW_MS + 90))
+    flush(log)
+    log.update_high_watermark(log.log_end_offset)
+    ended = 0
+    while True:
+        try:
+            found = first_at(log, NOW_MS + 40)
+            break
+        except SearchExhausted:
+            ended += 1
+    assert found == (40, NOW_MS + 90)
+    assert 3 <= ended <= 7, "three liars a search; of twenty the eight that claim most were opened to find the youngest"
+
+
+def test_who_stops_a_search_loses_no_more_than_a_slice_of_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(true_times, "SLICE_BYTES", 300)
+    monkeypatch.setattr(batch_times, "PACE_STEPS", 1)
+    log = open_log(MemoryDisk(), config=make_config(segment_bytes=100_000))
+    for number in range(20):
+        append(log, batch_of(NOW_MS + number, NOW_MS + number + 1))
+    flush(log)
+    log.update_high_watermark(log.log_end_offset)
+    search = search_by_time(log, NOW_MS + 15)
+    seen: list[int] = []
+    real = LogSegment.batch_at
+
+    def stopping(segment: LogSegment, position: int) -> bytes:
+        seen.append(position)
+        if len(seen) == 10:
+            search.times.stop()
+        return real(segment, position)
+
+    monkeypatch.setattr(LogSegment, "batch_at", stopping)
+    with pytest.raises(SearchStopped):
+        search.first_at(NOW_MS + 15)
+    search.close()
+    assert len(seen) == 10, "it ends with the batch at hand"
+    known = log.active.true_time
+    assert known is not None and seen[-1] - 300 <= known.judged_bytes <= seen[-1]
+    assert first_at(log, NOW_MS + 15) == (29, NOW_MS + 15)
 
 
 def test_what_is_known_is_not_read_again() -> None:

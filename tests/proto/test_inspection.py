@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 
-from barnabas_wire.records.batch import Record, build_batch, read_header
+from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, read_header
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.inspection import (
     INT64_MAX,
     INT64_MIN,
     Fault,
     UnsoundRecords,
+    find_time,
     inspect_batch,
     opened_section,
     walk_records,
@@ -119,3 +120,19 @@ def test_records_without_a_key_are_named_as_far_as_was_asked_for() -> None:
     assert walk_records(cut, count=6, last_offset_delta=5, keyless_max=4).fault, (
         "what is unsound is not for want of a key"
     )
+
+
+def test_a_search_by_time_finds_what_a_look_at_each_record_finds() -> None:
+    random = Random(40)
+    for _ in range(400):
+        deltas = sorted(random.sample(range(40), random.randrange(1, 9)))
+        times = [random.choice((-9, 0, 3, 5, 5, 1 << 40)) for _ in deltas]
+        rows = list(zip(deltas, times, strict=True))
+        data = b"".join(record(delta, elapsed_ms=ms, value=b"v" * random.choice((0, 200))) for delta, ms in rows)
+        from_offset, from_ms = random.choice((0, 7, 41, -1, -(1 << 40))), random.choice((INT64_MIN, 0, 4, 6, INT64_MAX))
+        late = [row for row in rows if row[0] >= from_offset]
+        greatest = max((ms for _, ms in late), default=None)
+        wanted = next((row for row in late if row[1] >= from_ms), next((r for r in late if r[1] == greatest), None))
+        assert find_time(data, count=len(rows), from_offset=from_offset, from_ms=from_ms) == wanted
+        with pytest.raises(CorruptBatch):
+            find_time(data, count=len(rows) + 1, from_offset=0, from_ms=INT64_MAX)

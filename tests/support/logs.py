@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from barnabas_log.batch_times import BatchTimes
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.opening import open_partition_log
@@ -83,7 +84,7 @@ def batch_offsets(data: bytes) -> list[tuple[int, int]]:
 
 def first_at(log: UnifiedLog, timestamp_ms: int) -> tuple[Offset, int] | None:
     """The first record at or after the time."""
-    search = search_by_time(log, timestamp_ms)
+    search = search_by_time(log, timestamp_ms, BatchTimes())
     try:
         return search.first_at(timestamp_ms)
     except OSError as error:
@@ -94,7 +95,7 @@ def first_at(log: UnifiedLog, timestamp_ms: int) -> tuple[Offset, int] | None:
 
 def of_greatest_time(log: UnifiedLog) -> tuple[Offset, int] | None:
     """The first record with the greatest time."""
-    search = search_by_time(log, None)
+    search = search_by_time(log, None, BatchTimes())
     try:
         return search.of_greatest()
     except OSError as error:

@@ -54,6 +54,7 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     on_error=_error,
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX // 2,
+    ends_with_client=True,
 )
 def list_offsets(
     services: BrokerServices, context: RequestContext, request: ListOffsetsRequest

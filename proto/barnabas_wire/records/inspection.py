@@ -245,6 +245,51 @@ def walk_records(
     return Walk(Fault.NONE, -1, oldest, newest, tuple(keyless)) if count else Walk(Fault.NONE, -1, 0, 0)
 
 
+class DatedRecord(NamedTuple):
+    """A record that a search by time found; both are deltas from what the batch's header says."""
+
+    offset: int
+    elapsed_ms: int
+
+
+def find_time(records: bytes, *, count: int, from_offset: int, from_ms: int) -> DatedRecord | None:
+    """The first record of an opened section at or after both, or where none is so late the first of those with the greatest time.
+
+    from_offset, from_ms: deltas, as in DatedRecord. None where no record is at or after the offset. Raises CorruptBatch where
+    the records up to the one that is found are cut off or pass the end.
+    """
+    at, stop = 0, len(records)
+    offset, newest = -1, INT64_MIN - 1
+    try:
+        for _ in range(count):
+            size = records[at]
+            at += 1
+            if size >= 0x80:
+                size, at = _long(records, at, INT32_DIGITS)
+            end = at + (size >> 1)
+            if size & 1 or end > stop:
+                raise CorruptBatch("a record passes the end of its batch")
+            at += 1  # attributes
+            elapsed = records[at]
+            at += 1
+            if elapsed >= 0x80:
+                elapsed, at = _long(records, at, INT64_DIGITS)
+            elapsed = (elapsed >> 1) ^ -(elapsed & 1)
+            if elapsed > newest:  # only such a one can be what is looked for
+                delta = records[at]
+                at += 1
+                if delta >= 0x80:
+                    delta, at = _long(records, at, INT32_DIGITS)
+                if delta >> 1 >= from_offset and not delta & 1:
+                    if elapsed >= from_ms:
+                        return DatedRecord(delta >> 1, elapsed)
+                    offset, newest = delta >> 1, elapsed
+            at = end
+    except (IndexError, _LongNumber):
+        raise CorruptBatch("a record is cut off in its batch") from None
+    return None if offset < 0 else DatedRecord(offset, newest)
+
+
 class _LongNumber(Exception):
     """A varint goes on beyond its type."""
 

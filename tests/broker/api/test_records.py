@@ -243,14 +243,14 @@ async def test_a_batch_is_opened_for_its_times_while_others_are_served(
     start = now_ms() - 1_000_000
     await written(searching, batch_of([b"v"] * 10, first_ms=start))
     opening, may_go_on = threading.Event(), threading.Event()
-    records_at = LogSegment.records_at
+    batch_at = LogSegment.batch_at
 
     def open_slowly(segment: LogSegment, position: int) -> Any:
         opening.set()
         assert may_go_on.wait(30), "the loop waits for this"
-        return records_at(segment, position)
+        return batch_at(segment, position)
 
-    monkeypatch.setattr(LogSegment, "records_at", open_slowly)
+    monkeypatch.setattr(LogSegment, "batch_at", open_slowly)
     found = asyncio.ensure_future(listed(searching, start + 71))
     assert await asyncio.to_thread(opening.wait, 30)
     assert await listed(other, -1) == (0, -1, 10)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import psutil
 import pytest
 
 from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import CleanupPolicy, FlushOnAcks, LogConfig, ValidateBatches
+from barnabas_replication.manager import TIME_SEARCHES_MAX
 from barnabas_replication.requests import AppendEntry, AppendOutcome, TransactionMarker
 from barnabas_replication.scrutiny import FIRST_REQUESTS
 from barnabas_wire.kafka.errors import ErrorCode
@@ -218,3 +223,54 @@ async def test_a_topic_that_becomes_compacted_takes_no_batch_that_waited_unopene
         (part,) = (await asked).responses[0].partition_responses
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert end_of(broker) == 0
+
+
+LIE_RECORDS = 3_000_000
+
+
+@asynccontextmanager
+async def broker_with_a_lie(directory: Path) -> AsyncIterator[tuple[SingleBroker, int]]:
+    """A broker with a batch of a few bytes, and a time that its header claims and none of its millions of records has."""
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, validate_batches=ValidateBatches.HEADER)
+    base_ms = now_ms() - 100_000
+    zstd = CompressionType.ZSTD
+    lie = batch(
+        compress(zstd, record(0) * LIE_RECORDS), LIE_RECORDS, codec=zstd, base_ms=base_ms, max_ms=base_ms + 90_000
+    )
+    async with single_broker(directory, topics={TOPIC: 1}, log_config=config) as broker:
+        answer = await (await RawClient.connect(broker.server)).call(produce(lie), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        yield broker, base_ms + 50_000
+
+
+def listing(timestamp_ms: int) -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(timestamp=timestamp_ms)
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
+
+
+async def test_a_search_by_time_opens_a_lie_once_and_not_in_this_process(tmp_path: Path) -> None:
+    """Each one took 10 s of CPU, under the lock that the data loop needs, for DESCRIBE alone."""
+    async with broker_with_a_lie(tmp_path) as (broker, asked_ms):
+        client = await RawClient.connect(broker.server)
+        began_s = time.process_time()
+        for _ in range(3):
+            listed = await client.call(listing(asked_ms), 6)
+            assert (listed.topics[0].partitions[0].error_code, listed.topics[0].partitions[0].offset) == (0, -1)
+        assert time.process_time() - began_s < 1
+
+
+async def test_a_search_ends_with_the_client_that_asked_for_it(tmp_path: Path) -> None:
+    async with broker_with_a_lie(tmp_path) as (broker, asked_ms):
+        client = await RawClient.connect(broker.server)
+        await client.send(client.frame(listing(asked_ms), 6)[1])
+        await asyncio.sleep(0.3)
+        await client.close()
+        searches = broker.replicas._time_searches
+        async with asyncio.timeout(2):
+            while searches._value < TIME_SEARCHES_MAX:
+                await asyncio.sleep(0.02)
+        children = psutil.Process().children()
+        busy_s = sum(sum(each.cpu_times()[:2]) for each in (psutil.Process(), *children))
+        await asyncio.sleep(0.5)
+        after_s = sum(sum(each.cpu_times()[:2]) for each in (psutil.Process(), *children) if each.is_running())
+        assert after_s - busy_s < 0.3, "nobody searches any more"
