@@ -7,13 +7,18 @@ Read next:  registry.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 from barnabas_broker.api.slot import QuotaCharge
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
+
+HELD_MAX: Final = 64
+"""Things that one connection holds at a time."""
 
 
 @dataclass(slots=True)
@@ -38,3 +43,14 @@ class RequestContext:
     """What the request is charged with; None where no quota means its client."""
     session: SaslSession | None = None
     """The login of the connection; None where its listener has no SASL."""
+    held: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Of the connection: what it holds beyond an answer, by name, with what lets go of it; see `hold`."""
+
+    def hold(self, name: str, let_go: Callable[[], None]) -> None:
+        """Call this when the connection is gone, or something else is held under that name; at once for the oldest of too many."""
+        former = self.held.pop(name, None)
+        if former is not None:
+            former()
+        elif len(self.held) >= HELD_MAX:
+            self.held.pop(next(iter(self.held)))()
+        self.held[name] = let_go

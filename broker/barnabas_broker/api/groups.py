@@ -18,6 +18,7 @@ twice is answered once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
@@ -140,6 +141,9 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
             )
         )
     except KafkaError as error:
+        if isinstance(error, MemberIdRequired):
+            let_go = partial(services.groups.forget_pending_member, request.group_id, error.member_id)
+            context.hold(f"member id of group {request.group_id}", let_go)
         return JoinGroupResponse(
             error_code=error.code,
             member_id=error.member_id if isinstance(error, MemberIdRequired) else request.member_id,

@@ -275,6 +275,12 @@ class CoordinatorRuntime(Generic[S]):
                 self._perform(hosted, on_abandoned(hosted.shard, ticket, self._clock_ms()))
             raise
 
+    def write_alone(self, partition: int, decide: Callable[[S, int], CoordinatorResult]) -> None:
+        """Run a step `(shard, now_ms)` that nobody waits for, if the shard is here and active."""
+        hosted = self._hosted.get(partition)
+        if hosted is not None and hosted.state is ShardState.ACTIVE:
+            self._perform(hosted, decide(hosted.shard, self._clock_ms()))
+
     def write_to_all(self, decide: Callable[[S, int], CoordinatorResult]) -> None:
         """Run a step `(shard, now_ms)` that nobody waits for on every shard, on a loading one when it is loaded."""
         for hosted in list(self._hosted.values()):

@@ -208,6 +208,9 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 release_parts(slot.parts)
             elif slot.cancel is not None:
                 slot.cancel()
+        held, self.held = self.held, {}
+        for let_go in held.values():
+            let_go()
         if self._is_admitted:
             self._gate.close()
         self._reader.drop()

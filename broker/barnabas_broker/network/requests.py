@@ -107,6 +107,7 @@ class ClientRequests:
         "charge",
         "client_host",
         "guard",
+        "held",
         "is_of_broker",
         "is_on_probation",
         "measured",
@@ -149,6 +150,8 @@ class ClientRequests:
         self._slot_type: type[ResponseSlot] = ResponseSlot
         self.scrutiny = Scrutiny()
         """Which of its produce requests have their batches opened."""
+        self.held: dict[str, Callable[[], None]] = {}
+        """See RequestContext.held."""
         self.measured: list[MeasuredSlot] = []
         """Answers whose phases are measured, given but not yet sent."""
 
@@ -256,6 +259,7 @@ class ClientRequests:
                 principal=self.principal,
                 access=self.access,
                 session=self._session,
+                held=self.held,
             )
             if self.charge is not None:
                 context.charge = self.charge

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, MemberIdRequired
+from barnabas_broker.coordinator.group import joining
 from barnabas_broker.coordinator.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from barnabas_broker.coordinator.group.messages import LeaveOutcome
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord
@@ -700,3 +701,69 @@ def test_a_rebalance_does_not_survive_and_starts_over_from_the_last_assignment()
     again = driver.join(leader)
     driver.join(follower)
     assert driver.joined(again).generation == 2
+
+
+# ---- what a stranger can leave behind --------------------------------------------------------------------------------
+
+
+def pending(driver: GroupDriver) -> list[str]:
+    return list(driver.shard.groups[GROUP].pending_members)
+
+
+def test_ids_that_were_asked_for_count_as_members() -> None:
+    driver = GroupDriver(group_max_size=3)
+    asked = [driver.join() for _ in range(4)]
+    assert [driver.code(each) for each in asked] == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [
+        ErrorCode.GROUP_MAX_SIZE_REACHED
+    ]
+    tickets = [driver.join(driver.answers[each].member_id) for each in asked[:3]]
+    assert driver.code(driver.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    driver.advance(DELAY_MS)
+    driver.advance(DELAY_MS)
+    assert driver.code(driver.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert len({driver.joined(ticket).generation for ticket in tickets}) == 1
+
+
+def test_so_many_ids_wait_for_their_owners_and_the_oldest_goes() -> None:
+    driver = GroupDriver()
+    for _ in range(joining.PENDING_MAX + 5):
+        driver.join(session_ms=1_800_000)
+    assert len(pending(driver)) == len(driver.timers) == joining.PENDING_MAX
+    first = driver.answers["ticket-1"].member_id
+    assert driver.code(driver.join(first)) is ErrorCode.UNKNOWN_MEMBER_ID, "it asks for another"
+    last = driver.join(pending(driver)[-1])
+    driver.advance(DELAY_MS)
+    driver.advance(REBALANCE_MS)
+    assert driver.joined(last).generation == 1
+
+
+def test_an_id_ends_with_the_connection_that_asked_for_it() -> None:
+    driver = GroupDriver()
+    asked = driver.answers[driver.join()].member_id
+    driver.perform(driver.shard.forget_pending(GROUP, asked, now_ms=driver.now_ms))
+    assert GROUP not in driver.shard.groups and not driver.timers
+    (member,) = driver.stable_group(1)
+    asked = driver.answers[driver.join()].member_id
+    again = driver.join(member, protocols=(("range", subscription(TOPIC, "t")),))
+    assert driver.is_open(again), "the generation waits for it"
+    driver.perform(driver.shard.forget_pending(GROUP, asked, now_ms=driver.now_ms))
+    assert driver.joined(again).generation == 2
+    driver.perform(driver.shard.forget_pending(GROUP, member, now_ms=driver.now_ms))
+    assert len(driver.shard.groups[GROUP].members) == 1, "who has joined stays"
+
+
+def test_what_members_say_of_themselves_takes_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MEMBERS_BYTES_MAX", 10_000)
+    driver = GroupDriver()
+    large = (("range", bytes(3_000)),)
+    tickets = [driver.join(instance=f"i{number}", protocols=large) for number in range(5)]
+    assert [driver.code(ticket) for ticket in tickets[3:]] == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+    driver.advance(DELAY_MS)
+    driver.advance(DELAY_MS)
+    first = driver.joined(tickets[0])
+    again = driver.join(first.member_id, instance="i0", protocols=large)
+    assert driver.is_open(again) or driver.code(again) is ErrorCode.NONE, "who is a member stays one"
+    larger = (("range", bytes(4_500)),)
+    assert (
+        driver.code(driver.join(first.member_id, instance="i0", protocols=larger)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    )

@@ -70,8 +70,8 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id -> member id."""
-        self.pending_members: set[str] = set()
-        """Ids given out by MEMBER_ID_REQUIRED whose owners have not come back yet."""
+        self.pending_members: dict[str, None] = {}
+        """Ids given out by MEMBER_ID_REQUIRED whose owners have not come back yet, the oldest first; see joining.PENDING_MAX."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment."""
         self.returning: ClassicMember | None = None

@@ -17,7 +17,7 @@ from barnabas_broker.coordinator.errors import (
     RebalanceInProgress,
 )
 from barnabas_broker.coordinator.group.classic import ClassicGroup
-from barnabas_broker.coordinator.group.members import ClassicMember, member_of
+from barnabas_broker.coordinator.group.members import ClassicMember, member_of, size_of
 from barnabas_broker.coordinator.group.messages import NO_MEMBER, JoinOutcome, JoinRequest
 from barnabas_broker.coordinator.group.protocols import choose_protocol, common_protocols, subscribed_topics
 from barnabas_broker.coordinator.group.rebalance import prepare_rebalance, try_complete_join
@@ -26,6 +26,10 @@ from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a member whose first join is unanswered keeps its place: it does not know its id, so it cannot heartbeat."""
+PENDING_MAX = 1_000
+"""Ids of one group that wait for their owners. Beyond it the oldest goes: its owner, if there is one, asks for another."""
+MEMBERS_BYTES_MAX = 16 * 1024 * 1024
+"""Of what the members of one group say of themselves. The record of a generation has to fit into one batch, which is far less."""
 
 
 def join(
@@ -39,8 +43,10 @@ def join(
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED.
     """
     out = CoordinatorResult()
-    if not _has_place_for(group, request.member_id):
+    if not _has_place_for(group, request):
         raise GroupMaxSizeReached(f"group {group.group_id} has {group.max_size} members")
+    if not _has_memory_for(group, request):
+        raise GroupMaxSizeReached(f"the members of group {group.group_id} take {MEMBERS_BYTES_MAX >> 20} MiB")
     if not _shares_a_protocol(group, request):
         raise InconsistentGroupProtocol(
             f"group {group.group_id} speaks {group.protocol_type!r} with {sorted(common_protocols(group.offers()))}"
@@ -48,7 +54,7 @@ def join(
     if request.member_id == NO_MEMBER:
         _join_unnamed(group, request, ticket, out, new_member_id, now_ms)
     elif request.member_id in group.pending_members:
-        group.pending_members.discard(request.member_id)
+        del group.pending_members[request.member_id]
         _add_member(group, request, ticket, out, request.member_id)
     else:
         group.validate_member(request.member_id, request.instance_id)
@@ -57,14 +63,28 @@ def join(
     return out
 
 
-def _has_place_for(group: ClassicGroup, member_id: str) -> bool:
+def _has_place_for(group: ClassicGroup, request: JoinRequest) -> bool:
+    pending = len(group.pending_members) if _asks_for_id(request) else 0
     if group.state is GroupState.EMPTY:
-        return True
-    member = group.members.get(member_id)
+        return pending < group.max_size
+    member = group.members.get(request.member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
         is_waiting = member is not None and member.awaiting_join is not None
-        return is_waiting or sum(m.awaiting_join is not None for m in group.members.values()) < group.max_size
-    return member is not None or len(group.members) < group.max_size
+        waiting = sum(m.awaiting_join is not None for m in group.members.values())
+        return is_waiting or waiting + pending < group.max_size
+    return member is not None or len(group.members) + pending < group.max_size
+
+
+def _has_memory_for(group: ClassicGroup, request: JoinRequest) -> bool:
+    """Static members keep their place without a connection, so whoever may join could leave many behind."""
+    if _asks_for_id(request):
+        return True
+    others = (member for member in group.members.values() if member.member_id != request.member_id)
+    return sum(map(size_of, others), size_of(request)) <= MEMBERS_BYTES_MAX
+
+
+def _asks_for_id(request: JoinRequest) -> bool:
+    return request.member_id == NO_MEMBER and request.instance_id is None and request.requires_member_id
 
 
 def _shares_a_protocol(group: ClassicGroup, request: JoinRequest) -> bool:
@@ -87,7 +107,11 @@ def _join_unnamed(
         else:
             _replace_static_member(group, group.members[old_member_id], request, ticket, out, new_member_id, now_ms)
     elif request.requires_member_id:
-        group.pending_members.add(new_member_id)
+        if len(group.pending_members) >= PENDING_MAX:
+            oldest = next(iter(group.pending_members))
+            del group.pending_members[oldest]
+            out.cancel(group.session_timer(oldest))
+        group.pending_members[new_member_id] = None
         out.arm(group.session_timer(new_member_id), request.session_timeout_ms)
         out.reply(ticket, MemberIdRequired(new_member_id))
     else:

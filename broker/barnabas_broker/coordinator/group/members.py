@@ -63,6 +63,12 @@ def member_of(request: JoinRequest, member_id: str) -> ClassicMember:
     )
 
 
+def size_of(asked: JoinRequest | ClassicMember) -> int:
+    """Bytes of what a member says of itself."""
+    texts = len(asked.member_id) + len(asked.client_id) + len(asked.instance_id or "")
+    return texts + sum(len(name) + len(metadata) for name, metadata in asked.protocols)
+
+
 def restored_member(value: MemberValue, protocol: str | None, known: ClassicMember | None) -> ClassicMember:
     """A member as its record has it. Of what was known of it before, only the rest of the same offer stays."""
     chosen = (protocol or "", value.subscription)

@@ -44,6 +44,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+ID_PREFIX_MAX = 255
+"""Characters of an instance's or client's id that its member id begins with, for people to read."""
 
 
 class GroupCoordinator:
@@ -139,13 +141,20 @@ class GroupCoordinator:
                 f"session.timeout.ms {request.session_timeout_ms} is outside "
                 f"{config.group_min_session_timeout_ms}…{config.group_max_session_timeout_ms}"
             )
-        new_member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
+        new_member_id = f"{(request.instance_id or request.client_id)[:ID_PREFIX_MAX]}-{self._new_id()}"
         joined: JoinOutcome = await self._runtime.write(
             partition,
             lambda shard, ticket, now_ms: shard.join(request, ticket, new_member_id=new_member_id, now_ms=now_ms),
             on_abandoned=lambda shard, ticket, now_ms: shard.abandon(request.group_id, ticket, now_ms=now_ms),
         )
         return joined
+
+    def forget_pending_member(self, group_id: str, member_id: str) -> None:
+        """The connection over which this id was given out (MEMBER_ID_REQUIRED) is gone."""
+        self._runtime.write_alone(
+            self.partition_for(group_id),
+            lambda shard, now_ms: shard.forget_pending(group_id, member_id, now_ms=now_ms),
+        )
 
     async def sync_group(self, request: SyncRequest) -> SyncOutcome:
         """Wait for the member's assignment. Raises KafkaError; see syncing.sync."""

@@ -90,7 +90,7 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, out: CoordinatorResu
     if member_id == NO_MEMBER:
         member_id = group.static_members.get(leaving.instance_id or "", NO_MEMBER)
     if member_id in group.pending_members:
-        group.pending_members.remove(member_id)
+        del group.pending_members[member_id]
         out.cancel(group.session_timer(member_id))
         return ErrorCode.NONE
     try:
@@ -118,7 +118,7 @@ def on_timer(group: ClassicGroup, key: TimerKey, *, now_ms: int) -> CoordinatorR
 
 def _session_expired(group: ClassicGroup, member_id: str, out: CoordinatorResult) -> None:
     if member_id in group.pending_members:
-        group.pending_members.remove(member_id)
+        del group.pending_members[member_id]
         return
     member = group.members.get(member_id)
     if member is None:
@@ -127,6 +127,16 @@ def _session_expired(group: ClassicGroup, member_id: str, out: CoordinatorResult
     if member.is_new or not is_waiting:
         group.remove_member(member, out)
         rebalance_without_the_gone(group, out, RebalanceReason.SESSION_TIMEOUT)
+
+
+def forget_pending(group: ClassicGroup, member_id: str, *, now_ms: int) -> CoordinatorResult:
+    """The connection is gone over which an id was asked for; nothing where its owner has joined with it."""
+    out = CoordinatorResult()
+    if member_id in group.pending_members:
+        del group.pending_members[member_id]
+        out.cancel(group.session_timer(member_id))
+        try_complete_join(group, out, now_ms)
+    return out
 
 
 def abandon(group: ClassicGroup, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:

@@ -112,6 +112,15 @@ class GroupShard:
         group = self.groups.get(group_id)
         return CoordinatorResult() if group is None else sessions.abandon(group, ticket, now_ms=now_ms)
 
+    def forget_pending(self, group_id: str, member_id: str, *, now_ms: int) -> CoordinatorResult:
+        """Nobody will come back under this id: see sessions.forget_pending."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return CoordinatorResult()
+        result = sessions.forget_pending(group, member_id, now_ms=now_ms)
+        self._forget_if_vacant(group)
+        return result
+
     def _member_group(self, member: MemberRef) -> ClassicGroup:
         group = self.groups.get(member.group_id)
         if group is None:
