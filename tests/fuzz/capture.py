@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,11 @@ def free_ports(count: int) -> list[int]:
 @contextlib.asynccontextmanager
 async def cluster(directory: Path, ear: Ear) -> AsyncIterator[dict[str, str]]:
     """Three nodes; the bootstrap servers by listener."""
-    control_service.new_server = lambda interceptors=(): new_server([*interceptors, CallsHeard(ear)])  # type: ignore[attr-defined]
+
+    def heard(interceptors: Sequence[grpc.aio.ServerInterceptor] = (), **options: Any) -> grpc.aio.Server:
+        return new_server([*interceptors, CallsHeard(ear)], **options)
+
+    control_service.new_server = heard  # type: ignore[attr-defined]
     ports = iter(free_ports(len(NODES) * (2 * len(LISTENERS) + 3)))
     real = {(node, name): next(ports) for node in NODES for name in LISTENERS}
     shown = {key: next(ports) for key in real}

@@ -48,14 +48,16 @@ class NetworkConfig:
         default=2_147_483_647,
         metadata={
             "key": "max.connections.per.ip",
-            "doc": "Most open connections from one address; one more is closed at once.",
+            "doc": "Most open connections from one address; one more is closed at once. Of a gRPC listener (admin, controller) one "
+            "address has at most 512 in any case, or a sixteenth of the open files that the process may have (but 64); what is more is "
+            "closed within a second.",
         },
     )
     max_connections_per_ip_overrides: tuple[str, ...] = field(
         default=(),
         metadata={
             "key": "max.connections.per.ip.overrides",
-            "doc": "Other limits for some addresses: ADDRESS:COUNT with commas, an IPv6 address in brackets.",
+            "doc": "Other limits for some addresses, at gRPC listeners too: ADDRESS:COUNT with commas, an IPv6 address in brackets.",
         },
     )
     tls_handshakes_per_second_max: int = field(

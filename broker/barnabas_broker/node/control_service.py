@@ -25,6 +25,7 @@ from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.data import DataParts
+from barnabas_broker.node.grpc_connections import ADDRESS_SHARE, GrpcConnections, connections_max
 from barnabas_broker.security.callers import AdminCallers
 from barnabas_broker.security.doors import DoorSecurity
 from barnabas_broker.version import COMMIT, VERSION
@@ -80,6 +81,12 @@ class ControlService:
         self._stop = asyncio.Event()
         self._probe = LaneProbe(clock_ms=monotonic_ms)
         self._servers: list[grpc.aio.Server] = []
+        self._connections_max = connections_max(context.descriptors.limit)
+        self._connections = GrpcConnections(
+            bound=self._connections_max // ADDRESS_SHARE,
+            address_max=context.config.network.max_connections_per_ip,
+            overrides=context.config.network.address_overrides(),
+        )
         self._http: HttpServer | None = None
         # The controller first: its answers leave on commit, whatever the broker does with the image.
         publishers = (parts.driver, parts.registrar, parts.applied if broker is None else broker.publisher)
@@ -101,6 +108,7 @@ class ControlService:
             self._parts.quorum.run(),
             self._probe.run(),
             self._renew_certificates(),
+            self._connections.run(),
             self._context.service_manager.run(find_unready=self._find_unready, find_dead=self._find_dead),
         ]
         if self._parts.driver is not None:
@@ -140,7 +148,7 @@ class ControlService:
         if self._parts.driver is not None and endpoint is not None:
             door = config_of_node.doors.controller
             peers = None if door.credentials is None else PeerGuard(self._parts.storage.cluster_id, claimed_id)
-            server = new_server([] if peers is None else [peers])
+            server = new_server([] if peers is None else [peers], connections_max=self._connections_max)
             QuorumServicer(
                 cluster_id=self._parts.storage.cluster_id,
                 handle=self._parts.quorum.handle,
@@ -175,7 +183,7 @@ class ControlService:
         }
         for admin in config.admin_endpoints():
             callers = callers_of.get(admin.listener)
-            server = new_server([] if callers is None else [callers])
+            server = new_server([] if callers is None else [callers], connections_max=self._connections_max)
             if callers is not None:
                 callers.add_to(server)
             self._parts.admin.add_to(server)
@@ -202,6 +210,7 @@ class ControlService:
                 address_of(host, port), door.credentials.server_credentials(demands_certificate=demands)
             )
         await server.start()
+        self._connections.watch(port)
         self._servers.append(server)
 
     async def _renew_certificates(self) -> None:

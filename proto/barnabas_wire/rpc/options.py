@@ -17,6 +17,8 @@ KEEPALIVE_TIMEOUT_MS = 5_000
 CONNECT_MS_MAX = 2_000
 HANDSHAKE_TIMEOUT_KEY = "grpc.server_handshake_timeout_ms"
 HANDSHAKE_TIMEOUT_MS = 10_000
+CONNECTIONS_MAX_KEY = "grpc.max_allowed_incoming_connections"
+"""Of a server, from anywhere: gRPC knows no bound by address."""
 CONCURRENT_CALLS_MAX = 1_000
 """Of one connection; a node has a few, an operator one."""
 

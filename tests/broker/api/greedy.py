@@ -121,6 +121,8 @@ class GreedyClient:
 
     def __init__(self, port: int, control: ControlLane) -> None:
         self._port = port
+        self.admin_port = 0
+        """Of the node's admin listener."""
         self._control = control
         self._data_turns, self._control_turns = Turns(), Turns()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -338,6 +340,7 @@ async def greedy_client(directory: Path) -> AsyncIterator[GreedyClient]:
         ).run(stop)
     )
     client = GreedyClient(kafka, control)
+    client.admin_port = admin
     try:
         await client.set_up()
         yield client
