@@ -73,6 +73,11 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         return
     try:
         if spec.session_epoch != NO_SESSION_EPOCH:
+            if spec.replica_id not in services.metadata.image.cluster.brokers:  # one is kept for each
+                raise KafkaError.of(
+                    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                    f"broker {spec.replica_id} is not registered, as far as is known here",
+                )
             spec = services.replica_manager.in_session(spec)
         elif request.session_epoch not in FULL_SESSION_EPOCHS:
             raise KafkaError.of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "consumers have no fetch sessions")

@@ -38,6 +38,8 @@ from barnabas_wire.kafka.schema import fields_of, message_classes
 
 WINDOWS_MAX: Final = 10_000
 """Of one node: clients can name themselves as they like."""
+CLIENT_ID_BYTES_MAX: Final = 255
+"""Of a client id that count: longer ones that begin alike share a quota, or a client could fill the memory with them."""
 CLIENT_IDS_MAX: Final = 64
 """That one connection's quotas are remembered for."""
 _THROTTLE = "throttle_time_ms"
@@ -142,7 +144,7 @@ class ConnectionQuota:
 
     def begin(self, frame: memoryview, client_id_bytes: int) -> Charge | None:
         """A request came; None where no quota means its client."""
-        client_id = bytes(frame[10 : 10 + client_id_bytes]) if client_id_bytes > 0 else b""
+        client_id = bytes(frame[10 : 10 + min(client_id_bytes, CLIENT_ID_BYTES_MAX)]) if client_id_bytes > 0 else b""
         limits = self._limits.get(client_id)
         if limits is None:
             if client_id in self._limits:

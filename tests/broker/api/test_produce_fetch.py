@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,7 @@ from tests.support.listener import (
     make_services,
     running_server,
 )
+from tests.support.single_broker import single_broker
 
 STRANGER = Uuid(b"no-such-topic-id")
 
@@ -297,3 +299,20 @@ async def test_an_empty_produce_is_answered() -> None:
         client = await RawClient.connect(server)
         answer = await asyncio.wait_for(client.call(ProduceRequest(acks=1), 9), 10)
         assert answer.responses == []
+
+
+async def test_who_is_no_broker_of_the_cluster_opens_no_fetch_session(tmp_path: Path) -> None:
+    """One is kept for each replica id, which a client of an open cluster makes up."""
+    async with single_broker(tmp_path, topics={TOPIC: 1}) as broker:
+        assert broker.server is not None
+        client = await RawClient.connect(broker.server)
+        for replica_id in range(100, 150):
+            request = FetchRequest(
+                replica_id=replica_id,
+                session_id=0,
+                session_epoch=0,
+                max_wait_ms=0,
+                topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition=0)])],
+            )
+            assert (await client.call(request, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert not broker.replicas._fetches._sessions._sessions

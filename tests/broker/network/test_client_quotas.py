@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas_broker.network.client_quotas import with_throttle
+from barnabas_broker.network.client_quotas import CLIENT_IDS_MAX, with_throttle
 from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.listener_security import load_listeners
 from barnabas_quorum.image.quotas import EMPTY_QUOTAS, QuotasImage
@@ -175,3 +176,18 @@ def test_an_answer_whose_throttle_time_is_nowhere_known_stays_as_it_is() -> None
     assert with_throttle(ApiKey.API_VERSIONS, 3, (frame,), 5) == (frame,)
     assert with_throttle(ApiKey.SASL_AUTHENTICATE, 2, (frame,), 5) == (frame,)
     assert with_throttle(ApiKey.METADATA, 12, (), 5) == ()
+
+
+async def test_names_that_a_client_makes_up_do_not_fill_the_memory() -> None:
+    """Each of 10,000 windows was kept by a client id of up to 32 KB."""
+    async with running_server(make_services()) as server:
+        server.apply_quotas(quotas(user=None, client=None, producer_byte_rate=9_500))
+        client = await RawClient.connect(server)
+        for number in range(2 * CLIENT_IDS_MAX):
+            name = b"x" * 30_000 + b"%d" % number
+            header = struct.pack(">hhih", ApiKey.API_VERSIONS, 0, number, len(name)) + name
+            await client.send(struct.pack(">i", len(header)) + header)
+            await client.read_frame()
+        kept = [part.name or "" for _, entity in server.quotas._windows for part in entity]  # type: ignore[union-attr]
+        assert kept and max(map(len, kept)) <= 255
+        assert len(kept) <= 4, "those that begin alike share a quota"
