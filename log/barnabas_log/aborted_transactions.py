@@ -166,7 +166,8 @@ class AbortedTransactions:
     def within(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         """Those that a reader from `start` to `end` must know: their markers are not below start, they began below end."""
         found = []
-        for entry in self._entries[bisect_left(self._entries, start, key=_last_offset) :]:
+        for at in range(bisect_left(self._entries, start, key=_last_offset), len(self._entries)):
+            entry = self._entries[at]
             if entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:

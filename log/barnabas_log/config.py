@@ -126,7 +126,7 @@ class LogConfig:
         4096,
         "index.interval.bytes",
         "log.index.interval.bytes",
-        "Log bytes between two index entries: fewer make look-ups shorter and indexes larger.",
+        "Log bytes between two index entries, at most 64 KiB in effect: fewer make look-ups shorter and indexes larger.",
         at_least=0,
         at_most=INT32_MAX,
     )

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
+INDEX_INTERVAL_BYTES_MAX = 64 * 1024
+"""Between two index entries, whatever the topic's owner wants: the headers between them are walked over on the loop, up to a thousand."""
 LYING_MAX = 256
 """Batches of a segment whose true time is remembered."""
 _SCAN_BYTES = 8192
@@ -125,7 +127,7 @@ class LogSegment:
         self.created_ms = now_ms
         """When it was made, or opened."""
         self._seen_bytes, self._seen_ms = self.size_bytes, now_ms
-        self.index_interval_bytes = config.index_interval_bytes
+        self.index_interval_bytes = min(config.index_interval_bytes, INDEX_INTERVAL_BYTES_MAX)
         bytes_max = config.segment_index_bytes
         self.offset_index = OffsetIndex(
             disk, segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, bytes_max=bytes_max

@@ -27,6 +27,7 @@ from barnabas_log.errors import (
     OutOfOrderSequence,
     StorageFailed,
 )
+from barnabas_log.segment import INDEX_INTERVAL_BYTES_MAX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
@@ -785,3 +786,15 @@ def test_the_topic_id_of_a_killed_process_is_durable_after_a_clean_stop(disk: Me
     log.close()
     for seed in range(5):
         assert open_log(disk.crash(Random(seed))).topic_id == Uuid(b"a" * 16)
+
+
+def test_an_owner_of_a_topic_cannot_make_look_ups_long() -> None:
+    """Between two index entries the headers are walked over on the loop: with one entry in a gigabyte a fetch took it for seconds."""
+    log = open_log(MemoryDisk(), config=make_config(segment_bytes=1 << 20, index_interval_bytes=2**31 - 1))
+    for _ in range(700):
+        append(log, make_batch(value=b"v" * 300))
+    entries = log.active.offset_index
+    positions = [entries.position_at_or_before(Offset(offset)) for offset in range(0, 700, 20)]
+    gaps = [after - before for before, after in itertools.pairwise([0, *positions, log.active.size_bytes])]
+    assert len(set(positions)) >= 4
+    assert max(gaps) <= INDEX_INTERVAL_BYTES_MAX + 20 * 400
