@@ -18,6 +18,7 @@ Differences from Kafka: such a pattern must fit 256 KiB once compiled (id_patter
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Collection, Sequence
@@ -75,6 +76,8 @@ from barnabas_wire.kafka.messages.txn_offset_commit import (
 
 logger = logging.getLogger(__name__)
 
+TRANSACTIONS_PER_TURN: Final = 256
+"""Of a broker's batch, between two turns of the loop."""
 BATCHED_FROM: Final = 4
 """First version of AddPartitionsToTxn that brokers send."""
 ABORTABLE_FROM: Final = 5
@@ -127,15 +130,13 @@ async def add_partitions_to_txn(
     access = context.access
     if version >= BATCHED_FROM:
         access.require(CLUSTER_ACTION, CLUSTER)
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=await _of_broker(services, version, transaction),
-                )
-                for transaction in request.transactions
-            ]
-        )
+        results = []
+        for number, transaction in enumerate(request.transactions, 1):
+            topic_results = await _of_broker(services, version, transaction)
+            results.append(AddPartitionsToTxnResult(transaction.transactional_id, topic_results))
+            if number % TRANSACTIONS_PER_TURN == 0:
+                await asyncio.sleep(0)  # one that is refused at once waits for nothing
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
     access.require(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     asked = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
     codes: dict[TopicPartition, int] = {}

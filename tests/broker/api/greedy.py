@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,9 @@ from barnabas_broker.node.node import Node
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas_wire.kafka.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.schema import decode_response, encode_request, message_classes
 from tests.broker.api.greedy_requests import Shape, shapes
@@ -181,6 +182,10 @@ class GreedyClient:
         await self._mend(api)
         return cost
 
+    async def ask(self, api: registry.Api, shape: Shape, size: int, *, client_id: str) -> str:
+        """Send one request, and count nothing."""
+        return await self._ask(self._frame(api, shape, size, client_id), PROBE_TIMEOUT_S)
+
     async def time(self, api: registry.Api, shape: Shape, size: int) -> tuple[float, float]:
         """Milliseconds of the longest turns of the data and the control lane, without any hook. The data lane's include what this
         client does."""
@@ -209,15 +214,17 @@ class GreedyClient:
             self._streams[1].close()
             self._streams = None
 
-    def _frame(self, api: registry.Api, shape: Shape, size: int) -> bytes:
-        header = struct.pack(">hhih", api.key, shape.version, 1, -1) + (b"\0" if shape.is_flexible else b"")
+    def _frame(self, api: registry.Api, shape: Shape, size: int, client_id: str | None = None) -> bytes:
+        name = b"" if client_id is None else client_id.encode()
+        header = struct.pack(">hhih", api.key, shape.version, 1, -1 if client_id is None else len(name)) + name
+        header += b"\0" if shape.is_flexible else b""
         if api.key is ApiKey.JOIN_GROUP:  # who joins a group of others waits for them
             self._groups += 1
             shape = Shape(
                 *(shape.cls, shape.version, shape.path, shape.text, shape.number, shape.topic_id),
                 {**shape.fixed, "group_id": f"group-{self._groups}"},
             )
-        body = shape.body(size - len(header) - 4, api.elements_max)
+        body = shape.body(size - len(header) + len(name) - 4, api.elements_max)
         return struct.pack(">i", len(header) + len(body)) + header + body
 
     async def _hook(self, data: Turns | None, control: Turns | None) -> None:
@@ -262,7 +269,8 @@ class GreedyClient:
         if api.key is ApiKey.DELETE_TOPICS:
             await self._create_topic()
 
-    async def _call(self, request: Any, version: int) -> Any:
+    async def call(self, request: Any, version: int) -> Any:
+        """Send a declared request and wait for its answer."""
         is_flexible = version >= request.FLEXIBLE_FROM
         out = bytearray(struct.pack(">hhih", request.API_KEY, version, 1, -1) + (b"\0" if is_flexible else b""))
         encode_request(request, version, out)
@@ -276,24 +284,38 @@ class GreedyClient:
 
     async def _is_serving(self) -> bool:
         try:
-            return bool((await self._call(MetadataRequest(topics=None), 12)).brokers)
+            return bool((await self.call(MetadataRequest(topics=None), 12)).brokers)
         except (OSError, asyncio.IncompleteReadError):
             await self.close()
             return False
 
+    async def create_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """A topic with settings of its own, and wait until it is served."""
+        settings = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)
+        (made,) = (await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)).topics
+        assert made.error_code == ErrorCode.NONE, made.error_message
+
+        async def is_led() -> bool:
+            asked = ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(timestamp=-1)])
+            (found,) = (await self.call(ListOffsetsRequest(topics=[asked]), 6)).topics
+            return bool(found.partitions[0].error_code == ErrorCode.NONE)
+
+        await _until_true(is_led)
+
     async def _create_topic(self) -> None:
         topic = CreatableTopic(name=NAME, num_partitions=8, replication_factor=1)
-        await self._call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
 
         async def is_there() -> bool:
-            (found,) = (await self._call(MetadataRequest(topics=[MetadataRequestTopic(name=NAME)]), 12)).topics
+            (found,) = (await self.call(MetadataRequest(topics=[MetadataRequestTopic(name=NAME)]), 12)).topics
             self._topic_id = bytes(found.topic_id)
             return bool(found.error_code == ErrorCode.NONE)
 
         await _until_true(is_there)
 
     async def _has_coordinator(self) -> bool:
-        return bool((await self._call(FindCoordinatorRequest(key=NAME), 3)).error_code == ErrorCode.NONE)
+        return bool((await self.call(FindCoordinatorRequest(key=NAME), 3)).error_code == ErrorCode.NONE)
 
 
 async def _until_true(condition: Callable[[], Any]) -> None:
@@ -307,8 +329,8 @@ def _first(pair: tuple[int, Shape]) -> int:
 
 
 @contextlib.asynccontextmanager
-async def greedy_client(directory: Path) -> AsyncIterator[GreedyClient]:
-    """A client of a node of its own, broker and controller, that runs in this process."""
+async def greedy_client(directory: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[GreedyClient]:
+    """A client of a node of its own, broker and controller, that runs in this process. `more`: properties of it."""
     registry.load_handlers()
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
     kafka, controller, admin, metrics = [each.getsockname()[1] for each in sockets]
@@ -326,6 +348,7 @@ async def greedy_client(directory: Path) -> AsyncIterator[GreedyClient]:
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
+        **(more or {}),
     }
     path = directory / "server.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
