@@ -68,6 +68,16 @@ def test_the_hash_of_a_group_id_is_javas(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
+@pytest.mark.parametrize("length", [0, 1, 2, 255, 256, 257, 511, 512, 513, 30_000])
+def test_the_hash_of_a_long_name_is_that_of_its_units_one_by_one(length: int) -> None:
+    text = "".join("aZ9-\u00fc\u20ac\U0001f600"[index * index % 7] for index in range(length))
+    value = 0
+    raw = text.encode("utf-16-be")
+    for high, low in zip(raw[::2], raw[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) % (1 << 32)
+    assert java_hash(text) == (value - (1 << 32) if value >> 31 else value)
+
+
 def test_the_partition_of_a_group_follows_from_the_topics_size() -> None:
     bench = GroupBench()
     assert [bench.groups.partition_for(name) for name in ("a", "flights-dashboard", "polygenelubricants")] == [
