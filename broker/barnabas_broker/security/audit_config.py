@@ -18,14 +18,15 @@ class AuditConfig:
         default="",
         metadata={
             "key": "audit.log.path",
-            "doc": "File that denials, logins and changes are appended to, a JSON object a line. Empty: none is written.",
+            "doc": "File that changes of the metadata are appended to, a JSON object a line; denials, logins and data changes have files "
+            "beside it: its name with .denied, .login, .login-refused, .data-change and .offsets. Empty: none is written.",
         },
     )
     audit_log_max_bytes: int = field(
         default=64 * 1024 * 1024,
         metadata={
             "key": "audit.log.max.bytes",
-            "doc": "Size at which the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
+            "doc": "Size at which each file of the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
         },
     )
 

@@ -110,7 +110,9 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         async def checked(request: Any, context: Any) -> Any:
             principal = self.principal_of(context)
             if principal is None:
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, self._how_to_come_in())
+                how = self._how_to_come_in()
+                self._refused(context, user="", how="token" if self._logins is not None else "certificate", reason=how)
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, how)
             caller.set(principal or ANONYMOUS)  # this task is the call's own
             return await behaviour(request, context)
 
@@ -190,9 +192,12 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             return mechanism.step(token)
         except LoginRefused as error:
             logger.info("a login at the admin listener from %s was refused: %s", context.peer(), error.message)
-            self._audit.login_refused(host_of(context), listener=ADMIN, how="SCRAM", reason=error.message)
+            self._refused(context, user=mechanism.claimed, how="SCRAM", reason=error.message)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
             raise  # abort has raised
+
+    def _refused(self, context: Any, *, user: str, how: str, reason: str) -> None:
+        self._audit.login_refused(host_of(context), user=user, listener=ADMIN, how=how, reason=reason)
 
 
 def _digest(token: str) -> bytes:

@@ -549,6 +549,7 @@ class _Ending:
     """A mechanism whose credential ends."""
 
     user: str | None = None
+    claimed = ""
     expires_ms: int | None = 5_000
     is_by_delegation_token = False
 

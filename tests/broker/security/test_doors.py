@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -471,7 +472,7 @@ def credential(password: str) -> ScramCredential:
 class Desk:
     """An admin listener, with one user and a clock that the test turns."""
 
-    def __init__(self, door: DoorSecurity) -> None:
+    def __init__(self, door: DoorSecurity, audit: AuditLog) -> None:
         assert door.credentials is not None
         self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
         self.now_ms = 0
@@ -479,7 +480,7 @@ class Desk:
             door,
             credentials=lambda: ScramImage(credentials=self.users),
             clock_ms=lambda: self.now_ms,
-            audit=AuditLog(AuditConfig(), node_id=1, clock_ms=lambda: 0),
+            audit=audit,
         )
         self.server = new_server([callers])
         callers.add_to(self.server)
@@ -495,17 +496,20 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def desk(authority: Path, protocol: str) -> AsyncIterator[Desk]:
+async def desk(authority: Path, protocol: str, audit_path: str = "") -> AsyncIterator[Desk]:
     settings = properties(authority, "node-1") | {
         "listener.security.protocol.map": f"{ADMIN}:{protocol}",
         "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     }
-    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN])
+    audit = AuditLog(AuditConfig(audit_log_path=audit_path), node_id=1, clock_ms=lambda: 0)
+    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN], audit)
+    audit.start()
     await opened.server.start()
     try:
         yield opened
     finally:
         await opened.server.stop(None)
+        audit.close()
 
 
 def admin_security(authority: Path, name: str | None, login: SaslLogin | None = None) -> AdminSecurity:
@@ -569,3 +573,24 @@ async def test_a_made_up_token_is_nobodys(authority: Path) -> None:
                         admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", words),)
                     )
                 assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.attack(
+    "A4", "a made-up bearer and a wrong password at the admin listener are audited, with the user's name"
+)
+async def test_who_is_refused_is_in_the_audit_log(authority: Path, tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    async with desk(authority, "SASL_SSL", str(path)) as opened:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await admin_pb2_grpc.AdminStub(channel).DescribeCluster(
+                    admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", "Bearer x"),)
+                )
+        guessing = admin_security(authority, None, SaslLogin("SCRAM-SHA-256", "alice", "guessed"))
+        with await opened.client(guessing) as client, pytest.raises(AdminError, match="user or password is wrong"):
+            await opened.who_am_i(client)
+    refused = [json.loads(line) for line in path.with_name("audit.log.login-refused").read_text().splitlines()]
+    assert ("", "token") in [(line["user"], line["how"]) for line in refused]
+    assert ("alice", "SCRAM") in [(line["user"], line["how"]) for line in refused]
+    assert {(line["listener"], line["host"]) for line in refused} == {("admin", "127.0.0.1")}

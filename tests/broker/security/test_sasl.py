@@ -83,7 +83,7 @@ def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(mechanism: str
     client.set_server_first(exchange.step(client.get_client_first().encode()).decode())
     with pytest.raises(LoginRefused, match=r"^user or password is wrong$"):
         exchange.step(client.get_client_final().encode())
-    assert exchange.user is None
+    assert exchange.user is None and exchange.claimed == user
 
 
 def test_an_unknown_user_has_the_same_salt_each_time_and_another_than_others() -> None:

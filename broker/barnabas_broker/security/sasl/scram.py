@@ -60,11 +60,13 @@ class Scram:
     ) -> None:
         """unknown_key: a secret of this process, from which the salts of users that do not exist are made."""
         self.user: str | None = None
+        self.claimed = ""
         self.expires_ms: int | None = None
         self.is_by_delegation_token = False
         self._name = name
         self._find_token = find_token
-        self._claimed: str | None = None
+        self._owner: str | None = None
+        """Who the login is for once the proof is right."""
         self._find = find
         self._unknown_key = unknown_key
         self._server = ScramMechanism(name).make_server(self._verifier)
@@ -87,7 +89,7 @@ class Scram:
                 self._allow_own_nonce_twice(text)
                 self._server.set_client_final(text)
                 answer = str(self._server.get_server_final()).encode()
-                self.user = self._claimed
+                self.user = self._owner
                 return answer
         except (ScramException, ValueError, IndexError, KeyError) as error:
             wrong = "user or password is wrong" if self._steps == 2 else f"this is not a SCRAM exchange: {error}"
@@ -111,9 +113,10 @@ class Scram:
             self._server.nonce = type(agreed)(twice)
 
     def _verifier(self, user: str) -> Verifier:
+        self.claimed = user
         found = self._token(user) if self.is_by_delegation_token else self._find(user)
         if not self.is_by_delegation_token:
-            self._claimed = user
+            self._owner = user
         if found is not None:
             return found
         # a stored key of which nobody knows the client key: no proof can be right
@@ -126,7 +129,7 @@ class Scram:
         token = self._find_token(token_id)
         if token is None:
             return None
-        self._claimed, self.expires_ms = token.owner, token.expires_ms
+        self._owner, self.expires_ms = token.owner, token.expires_ms
         return _verifier_of_token(self._name, token.password)
 
 
