@@ -49,6 +49,7 @@ from barnabas_broker.security.sasl.oauthbearer import TokenRules, verify_token
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
+from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.errors import NotOneBatch
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
@@ -286,7 +287,11 @@ def test_cve_2024_31141_and_2025_27817_no_file_and_no_address_is_read_for_a_conf
 
 def scram(password: str = "hers") -> Scram:
     salt, stored_key, server_key, iterations = ScramMechanism("SCRAM-SHA-256").make_auth_info(password)
-    return Scram("SCRAM-SHA-256", {"alice": Verifier(salt, stored_key, server_key, iterations)}.get, unknown_key=b"k")
+    return Scram(
+        "SCRAM-SHA-256",
+        {"alice": Verifier(salt, stored_key, server_key, iterations)}.get,
+        unknown=lambda: Likeness(b"k"),
+    )
 
 
 @pytest.mark.parametrize(

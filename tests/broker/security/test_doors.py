@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
+from scramp import ScramClient
 
 from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
@@ -38,7 +39,15 @@ from barnabas_quorum.records_security import ScramMechanism
 from barnabas_wire.client.properties import AdminSecurity
 from barnabas_wire.client.security import SaslLogin
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, quorum_pb2, quorum_pb2_grpc
+from barnabas_wire.rpc import (
+    admin_pb2,
+    admin_pb2_grpc,
+    controller_pb2,
+    login_pb2,
+    login_pb2_grpc,
+    quorum_pb2,
+    quorum_pb2_grpc,
+)
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, EitherDialer, PemIdentity, TlsDialer, UnknownPeer
 from barnabas_wire.rpc.options import HANDSHAKE_TIMEOUT_KEY, HANDSHAKE_TIMEOUT_MS, SERVER_OPTIONS
 from barnabas_wire.rpc.peers import PeerGuard, nodes_named, peer_name
@@ -594,3 +603,23 @@ async def test_who_is_refused_is_in_the_audit_log(authority: Path, tmp_path: Pat
     assert ("", "token") in [(line["user"], line["how"]) for line in refused]
     assert ("alice", "SCRAM") in [(line["user"], line["how"]) for line in refused]
     assert {(line["listener"], line["host"]) for line in refused} == {("admin", "127.0.0.1")}
+
+
+@pytest.mark.attack("A7", "the admin listener gives no token for a login begun with the former password")
+async def test_a_login_begun_before_the_password_changed_gets_no_token(authority: Path) -> None:
+    async with desk(authority, "SASL_SSL") as opened:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            stub, client = login_pb2_grpc.LoginStub(channel), ScramClient(["SCRAM-SHA-256"], "alice", "hers")
+            first = login_pb2.BeginLoginRequest(
+                mechanism="SCRAM-SHA-256", client_first=client.get_client_first().encode()
+            )
+            begun = await stub.BeginLogin(first, timeout=TIMEOUT_S)
+            client.set_server_first(begun.server_first.decode())
+            opened.users[ScramUser("alice", ScramMechanism.SCRAM_SHA_256)] = credential("another")
+            final = login_pb2.FinishLoginRequest(
+                exchange=begun.exchange, client_final=client.get_client_final().encode()
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.FinishLogin(final, timeout=TIMEOUT_S)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
