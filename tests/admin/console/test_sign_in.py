@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from barnabas_admin.console import sign_in as sign_in_module
+from barnabas_admin.console.application import make_application
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.sign_in import REST_S_MAX, SignIn
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
@@ -183,3 +184,38 @@ def test_no_body_without_a_length_is_read(console: Console) -> None:
     for path in ("/theme", "/sign-in"):
         with httpx.Client(base_url=console.address, timeout=30) as stranger:
             assert stranger.post(path, content=pieces).status_code == 413, path
+
+
+@pytest.mark.attack("A9", "over TLS no page of another port plants the console's cookies")
+@pytest.mark.parametrize(
+    ("base", "prefix", "is_strict"),
+    [
+        ("https://console.example", "__Host-", True),
+        ("https://console.example:8443", "__Host-", False),
+        ("https://localhost", "__Host-", False),
+        ("http://console.example", "", False),
+    ],
+)
+async def test_over_tls_cookies_are_of_this_host_alone(base: str, prefix: str, is_strict: bool) -> None:
+    sign_in = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
+    application = make_application(cast(ConsoleCluster, _Asked("right")), sign_in=sign_in, hosts=["console.example"])
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+        page = await client.get("/sign-in")
+        form = {"token": client.cookies[f"{prefix}barnabas_token"], "user": "ada", "password": "right", "back": "/"}
+        if prefix:
+            planted = {"cookie": "barnabas_token=planted"}
+            refused = await client.post("/sign-in", data=form | {"token": "planted"}, headers=planted)
+            assert refused.status_code == 403
+            form["token"] = client.cookies[f"{prefix}barnabas_token"]  # of the page that says so
+        answer = await client.post("/sign-in", data=form)
+        assert answer.status_code == 303
+        cookies = answer.headers.get_list("set-cookie")
+        left = await client.post("/sign-out", data={"token": client.cookies[f"{prefix}barnabas_token"]})
+    assert len(cookies) == 2 and left.status_code == 303
+    for cookie in cookies + left.headers.get_list("set-cookie"):
+        name, _, attributes = cookie.partition("=")
+        assert name.startswith(f"{prefix}barnabas_") and "Path=/;" in cookie and "domain" not in attributes.lower()
+        assert ("Secure" in attributes) is bool(prefix) and "HttpOnly" in attributes
+    assert f"{prefix}barnabas_session" not in client.cookies
+    assert ("strict-transport-security" in page.headers) is is_strict
