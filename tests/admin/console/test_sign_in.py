@@ -49,6 +49,7 @@ def come_in(console: Console, user: str, password: str) -> httpx.Client:
     return client
 
 
+@pytest.mark.attack("A1", "a console with sign-in shows nothing and acts for nobody who is not signed in")
 def test_nothing_is_shown_before_the_sign_in(console: Console) -> None:
     for path in ("/", "/topics", "/topics/new", "/tv", "/nowhere"):
         answer = console.client.get(path)
@@ -144,6 +145,7 @@ async def test_sessions_that_rest_end_and_the_oldest_makes_room(monkeypatch: pyt
     assert all(each.is_closed for each in opened)
 
 
+@pytest.mark.attack("A9", "205 sign-ins of one user end nobody else's session")
 async def test_who_begins_too_many_sessions_ends_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_module, "SESSIONS_MAX", 3)
     found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
@@ -155,6 +157,7 @@ async def test_who_begins_too_many_sessions_ends_their_own(monkeypatch: pytest.M
     assert await found.find(newcomer) is not None and await found.find(admin) is not None
 
 
+@pytest.mark.attack("A9", "wrong sign-ins of one address delay no other's")
 async def test_wrong_logins_of_one_address_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_module, "REFUSAL_PAUSE_S", 3600)
     found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
@@ -167,6 +170,7 @@ async def test_wrong_logins_of_one_address_delay_no_other(monkeypatch: pytest.Mo
     await asyncio.gather(*wrong, return_exceptions=True)
 
 
+@pytest.mark.attack("A9", "a form of another site with a planted cookie is refused")
 def test_a_form_of_another_site_changes_nothing(console: Console, secured: LocalCluster) -> None:
     """Cookies are shared among the ports of a host, so that another site can plant a token and its cookie."""
     assert secured.security is not None
@@ -179,6 +183,7 @@ def test_a_form_of_another_site_changes_nothing(console: Console, secured: Local
     assert admin.post("/topics/new", data=form, headers={"origin": console.address}).status_code == 303
 
 
+@pytest.mark.attack("A9", "an endless body to /theme and /sign-in is not read")
 def test_no_body_without_a_length_is_read(console: Console) -> None:
     pieces = (b"theme=dark&" * 1000 for _ in range(1000))
     for path in ("/theme", "/sign-in"):

@@ -55,6 +55,7 @@ def test_a_line_of_json_is_one_object_with_its_traceback() -> None:
     }
 
 
+@pytest.mark.attack("A4", "no client's text forges a line of the node's log")
 def test_no_message_and_no_exception_forges_a_line_of_text() -> None:
     try:
         raise ValueError("two\n2026-01-01T00:00:00.000 INFO forged \x1b]0;owned\x07")

@@ -104,6 +104,7 @@ async def test_a_client_that_logged_in_is_served_and_named() -> None:
         assert [each.principal for each in server.connections] == ["User:alice"]
 
 
+@pytest.mark.attack("A6", "the connections kept for brokers serve followers that log in")
 async def test_when_clients_have_all_connections_a_follower_that_logs_in_still_gets_one() -> None:
     config = NetworkConfig(max_connections=1, inter_broker_connections_reserved=1)
     request = fetch_of_one()

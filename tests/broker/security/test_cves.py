@@ -788,6 +788,7 @@ async def test_cve_2026_10142_our_client_bounds_the_frames_of_a_broker() -> None
 
 
 @pytest.mark.parametrize("iterations", [ITERATIONS_MAX * 2000, ITERATIONS_MAX * 10 - 1, ITERATIONS_MAX + 1])
+@pytest.mark.attack("A8", "our SCRAM client bounds a broker's iterations")
 def test_cve_2026_10143_our_client_bounds_the_iterations_of_a_broker(iterations: int) -> None:
     """A broker that asks for 2 billion keeps the client busy for an hour."""
     steps = login_steps(SaslLogin("SCRAM-SHA-256", "alice", "hers"))

@@ -129,6 +129,7 @@ def test_a_name_says_which_node_of_which_cluster() -> None:
 
 
 @pytest.mark.parametrize("kind", [x509.UniformResourceIdentifier, x509.RFC822Name])
+@pytest.mark.attack("A7", "URIs and e-mail addresses of a certificate make nobody a node")
 async def test_a_name_that_is_no_dns_name_makes_nobody_a_node(
     kind: type[x509.GeneralName], authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

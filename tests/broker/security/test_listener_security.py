@@ -176,6 +176,7 @@ def test_a_broker_shows_its_renewed_certificate_to_others_too(authority: Path) -
     assert _shown(config.client_security.tls(), server.context) not in (None, before)
 
 
+@pytest.mark.attack("A7", "an authority that is taken out of the truststore is trusted no more")
 def test_an_authority_that_is_taken_away_is_trusted_no_more(authority: Path, tmp_path: Path) -> None:
     """By neither side, without a restart: OpenSSL itself forgets none that a context once had."""
     pki.init(tmp_path, name="Another")
