@@ -23,6 +23,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.server import node_config
+from barnabas_broker.security import callers as callers_module
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
@@ -486,14 +487,14 @@ class Desk:
         assert door.credentials is not None
         self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
         self.now_ms = 0
-        callers = AdminCallers(
+        self.callers = AdminCallers(
             door,
             credentials=lambda: ScramImage(credentials=self.users),
             clock_ms=lambda: self.now_ms,
             audit=audit,
         )
-        self.server = new_server([callers])
-        callers.add_to(self.server)
+        self.server = new_server([self.callers])
+        self.callers.add_to(self.server)
         admin_pb2_grpc.add_AdminServicer_to_server(Admin(), self.server)  # type: ignore[abstract]  # one method is enough
         certificates = door.credentials.server_credentials(demands_certificate=not door.protocol.has_sasl)
         self.port = self.server.add_secure_port("127.0.0.1:0", certificates)
@@ -624,3 +625,52 @@ async def test_a_login_begun_before_the_password_changed_gets_no_token(authority
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.FinishLogin(final, timeout=TIMEOUT_S)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+class Peer:
+    """The context of a call from an address."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def peer(self) -> str:
+        return f"ipv4:{self._host}:1"
+
+    async def abort(self, code: grpc.StatusCode, words: str) -> None:
+        raise PermissionError(words)
+
+
+@pytest.mark.attack("A7", "logins that one address begins, and tokens that one user takes, push out no other's")
+async def test_who_begins_too_many_logins_pushes_out_none_of_others(
+    authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers_module, "EXCHANGES_MAX", 10)
+    monkeypatch.setattr(callers_module, "TOKENS_MAX", 10)
+    async with desk(authority, "SASL_SSL") as opened:
+        opened.users[ScramUser("mallory", ScramMechanism.SCRAM_SHA_256)] = credential("his")
+
+        async def begin(user: str, password: str, host: str) -> tuple[ScramClient, bytes]:
+            client = ScramClient(["SCRAM-SHA-256"], user, password)
+            first = client.get_client_first().encode()
+            request = login_pb2.BeginLoginRequest(mechanism="SCRAM-SHA-256", client_first=first)
+            begun = await opened.callers.BeginLogin(request, Peer(host))
+            client.set_server_first(begun.server_first.decode())
+            return client, begun.exchange
+
+        async def finish(client: ScramClient, exchange: bytes) -> str:
+            final = client.get_client_final().encode()
+            request = login_pb2.FinishLoginRequest(exchange=exchange, client_final=final)
+            return str((await opened.callers.FinishLogin(request, Peer("10.0.0.1"))).token)
+
+        honest = await begin("alice", "hers", "10.0.0.1")
+        for _ in range(50):
+            await begin("nobody", "guess", "10.0.0.66")
+        token = await finish(*honest)
+        for _ in range(50):
+            await finish(*await begin("mallory", "his", "10.0.0.66"))
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            answer = await admin_pb2_grpc.AdminStub(channel).DescribeCluster(
+                admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", f"Bearer {token}"),)
+            )
+    assert answer.cluster_id == "User:alice"
