@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.config.log_output import WHOLE
 from barnabas_broker.security.audit_budget import WINDOW_MS, AuditBudget, Source
-from barnabas_broker.security.audit_config import AuditConfig
+from barnabas_broker.security.audit_config import AuditConfig, AuditStats
 from barnabas_broker.security.audit_files import AuditFile
 from barnabas_broker.security.audited_changes import RECORDS_MAX, describe
 from barnabas_broker.security.listener_security import has_secret
@@ -114,11 +114,7 @@ class AuditLog:
         self._kept_bytes: Counter[Kind] = Counter()
         self._budgets = {kind: AuditBudget() for kind in Kind if not kind.is_kept}
         self._unsaid: Counter[Kind] = Counter()
-        self.written = 0
-        self.dropped = 0
-        """Denials, logins and commits of offsets that are in no file, since the start."""
-        self.changes_elsewhere = 0
-        """Changes that are in the node's log and in no file of the audit log, since the start."""
+        self.stats = AuditStats()
 
     @property
     def is_on(self) -> bool:
@@ -154,7 +150,7 @@ class AuditLog:
             if not self._budgets[kind].admits(Source(principal, host), self._clock_ms()):
                 return
             if self._counts[kind] >= WAITING_MAX:
-                self.dropped += 1
+                self.stats.dropped += 1
                 self._unsaid[kind] += 1
                 return
             self._counts[kind] += 1
@@ -266,7 +262,7 @@ class AuditLog:
     def say_elsewhere(self, line: bytes) -> None:
         """A change that no file takes."""
         with self._lock:
-            self.changes_elsewhere += 1
+            self.stats.changes_elsewhere += 1
         logger.error(
             "the audit log %s takes no more; this change is here alone: %s",
             self._config.audit_log_path,
@@ -304,14 +300,14 @@ class AuditLog:
     def was_written(self, kind: Kind, line: bytes, count: int = 1) -> None:
         """The writer has put lines into their file."""
         with self._lock:
-            self.written += count
+            self.stats.written += count
             if kind.is_kept:
                 self._kept_bytes[kind] -= len(line)
 
     def was_lost(self, kind: Kind, count: int = 1) -> None:
         """It could not, and will not try again."""
         with self._lock:
-            self.dropped += count
+            self.stats.dropped += count
             self._unsaid[kind] += count
 
 

@@ -1,4 +1,4 @@
-"""The keys of the audit log. Apart from it, for every verb of the server reads the properties and few need the metadata.
+"""The keys of the audit log, and its counters. Apart from it, for every verb of the server reads the properties and few need the metadata.
 
 May touch:  its arguments.            Must not touch: anything else.
 Invariants: importing this loads no room beside.
@@ -33,3 +33,14 @@ class AuditConfig:
     def __post_init__(self) -> None:
         if self.audit_log_max_bytes < 4096:
             raise ValueError(f"audit.log.max.bytes={self.audit_log_max_bytes}: use 4096 or more")
+
+
+@dataclass(slots=True)
+class AuditStats:
+    """Since the start."""
+
+    written: int = 0
+    dropped: int = 0
+    """Denials, logins and commits of offsets that are in no file and in no sum."""
+    changes_elsewhere: int = 0
+    """Changes that are in the node's log and in no file of the audit log."""

@@ -233,7 +233,7 @@ def test_the_files_are_bounded(tmp_path: Path) -> None:
         deny(log, host=str(number))
     log.close()
     denied, former = path.with_name("audit.log.denied"), path.with_name("audit.log.denied.1")
-    assert log.written == 200 and denied.stat().st_size <= 4096 and former.stat().st_size <= 4096
+    assert log.stats.written == 200 and denied.stat().st_size <= 4096 and former.stat().st_size <= 4096
     assert lines(path, "denied")[-1]["host"] == "199"
 
 
@@ -244,7 +244,7 @@ def test_what_it_cannot_keep_up_with_is_counted_and_said(tmp_path: Path, monkeyp
     log.start()
     deny(log, host="first")
     change(log, "1")
-    assert log.dropped == 1
+    assert log.stats.dropped == 1
     monkeypatch.setattr(audit_module, "WAITING_MAX", 10)
     deny(log, host="second")
     log.close()
@@ -268,7 +268,7 @@ def test_a_full_disk_costs_denials_and_no_change(
         change(log, "1")
         for _ in range(3):
             deny(log, host="lost")
-        while log.dropped < 3:
+        while log.stats.dropped < 3:
             pass
     change(log, "2")
     deny(log, host="kept")
@@ -314,7 +314,7 @@ def test_changes_that_the_disk_never_takes_are_in_the_nodes_log(
         change(log, f"value-{number}")
     log.close()
     told = [record.message for record in caplog.records if "this change is here alone" in record.message]
-    assert log.changes_elsewhere == len(told) == 20
+    assert log.stats.changes_elsewhere == len(told) == 20
     assert [number for number in range(20) if not any(f'"value-{number}"' in each for each in told)] == []
 
 
