@@ -14,7 +14,7 @@ import pytest
 from barnabas_admin.console import sign_in as sign_in_module
 from barnabas_admin.console.application import make_application
 from barnabas_admin.console.cluster import ConsoleCluster
-from barnabas_admin.console.sign_in import REST_S_MAX, SignIn
+from barnabas_admin.console.sign_in import PROOF_S_MAX, REST_S_MAX, SignIn
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.console.conftest import Console
@@ -224,3 +224,17 @@ async def test_over_tls_cookies_are_of_this_host_alone(base: str, prefix: str, i
         assert ("Secure" in attributes) is bool(prefix) and "HttpOnly" in attributes
     assert f"{prefix}barnabas_session" not in client.cookies
     assert ("strict-transport-security" in page.headers) is is_strict
+
+
+@pytest.mark.attack("A9", "a console's session ends after its user's password was changed")
+async def test_a_session_ends_with_the_password_that_it_began_with() -> None:
+    now, asked = [0.0], _Asked("right")
+    found = SignIn(lambda user, password: cast(ConsoleCluster, asked), clock_s=lambda: now[0])
+    session = await found.begin("ada", "right", None)
+    now[0] = PROOF_S_MAX
+    assert await found.find(session) is not None, "who is let in still goes on"
+    asked.password = "the former one"
+    now[0] += PROOF_S_MAX - 1
+    assert await found.find(session) is not None, "it is not asked at every page"
+    now[0] += 1
+    assert await found.find(session) is None and asked.is_closed
