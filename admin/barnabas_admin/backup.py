@@ -2,7 +2,7 @@
 
 May touch:  files below the directory it is given.    Must not touch: the brokers, printing.
 Invariants: a backup says up to which offset it holds each partition, and its manifest is written last: without one it is none;
-            records of aborted transactions are kept in the files and never restored.
+            records of aborted transactions are kept in the files and never restored; no link below the directory is followed.
 Read next:  commands/backup.py, which fills it and plays it back.
 
 Layout below the directory, for each topic: `<topic>/topic.json` (the manifest) and `<topic>/<partition>.log`, batches as the leader sent
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ class SavedTopic:
 def write_manifest(directory: Path, saved: SavedTopic) -> None:
     """Write the manifest durably, after the files that it speaks of."""
     temporary = directory / f"{MANIFEST}.tmp"
-    with temporary.open("w", encoding="utf-8") as file:
+    with open(temporary, "w", encoding="utf-8", opener=follow_no_link) as file:
         json.dump({"api_version": "v1", "format": FORMAT} | asdict(saved), file, indent=2)
         file.write("\n")
         file.flush()
@@ -63,9 +64,8 @@ def write_manifest(directory: Path, saved: SavedTopic) -> None:
 
 def read_manifest(directory: Path) -> SavedTopic:
     """The manifest of a topic's backup. Raises AdminError where there is none, or one of another format."""
-    path = directory / MANIFEST
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(_own_bytes(directory / MANIFEST))
         if fields.pop("format") != FORMAT:
             raise ValueError(f"format {fields.get('format')}")
         del fields["api_version"]
@@ -74,7 +74,11 @@ def read_manifest(directory: Path) -> SavedTopic:
             group: {int(index): offset for index, offset in offsets.items()}
             for group, offsets in fields["groups"].items()
         }
-        return SavedTopic(**fields)
+        saved = SavedTopic(**fields)
+        for part in saved.partitions:  # a name of a file is made of it
+            if type(part.partition) is not int or part.partition < 0:
+                raise ValueError(f"{part.partition!r} is no partition")
+        return saved
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise AdminError(
             f"{directory} holds no whole backup of a topic: {error}",
@@ -95,7 +99,7 @@ def restored_records(path: Path, saved: SavedPartition) -> Iterator[Record]:
     Raises AdminError for a file that is not what the manifest says.
     """
     try:
-        data = path.read_bytes()
+        data = _own_bytes(path)
     except OSError as error:
         raise _damaged(path, str(error)) from None
     if len(data) != saved.size_bytes:
@@ -112,6 +116,24 @@ def restored_records(path: Path, saved: SavedPartition) -> Iterator[Record]:
                     yield record
     except (CorruptBatch, MalformedMessage) as error:
         raise _damaged(path, str(error)) from error
+
+
+def follow_no_link(path: str | Path, flags: int) -> int:
+    """`opener` of files that are written: a directory that others may write to has links to the operator's own files."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _own_bytes(path: Path) -> bytes:
+    """A file of a topic's directory. Raises OSError where it, or the directory, is a link, and for what is no file."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    finally:
+        os.close(directory)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name} is no file")
+        return file.read()
 
 
 def _aborted_batches(data: bytes) -> set[int]:

@@ -16,11 +16,13 @@ HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202eb\x7f\rc"
 SHOWN = r"a\x1b]0;owned\x07\x9b2J\u202eb\x7f\x0dc"
 
 
+@pytest.mark.attack("A9", "terminal escapes of others are shown as text")
 def test_control_characters_are_shown_and_lines_are_kept() -> None:
     assert printable(HOSTILE) == SHOWN
     assert printable("zwei\tSpalten\nÄ 漢字") == "zwei\tSpalten\nÄ 漢字"
 
 
+@pytest.mark.attack("A9", "no way of printing lets terminal escapes pass")
 def test_no_way_out_lets_them_pass(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(HOSTILE)
     talk(HOSTILE)
@@ -35,6 +37,7 @@ def test_no_way_out_lets_them_pass(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.attack("A9", "JSON output has no raw control character")
 def test_json_has_none_and_reads_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"name": HOSTILE})
     print_error(AdminError(HOSTILE), is_json=True)
@@ -46,6 +49,7 @@ def test_json_has_none_and_reads_the_same(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("is_terminal", "is_raw", "is_shown"), [(True, False, True), (True, True, False), (False, False, False)]
 )
+@pytest.mark.attack("A9", "records reach a terminal as text")
 async def test_records_reach_a_terminal_as_text_and_a_pipe_as_bytes(
     monkeypatch: pytest.MonkeyPatch, is_terminal: bool, is_raw: bool, is_shown: bool
 ) -> None:

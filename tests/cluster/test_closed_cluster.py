@@ -178,6 +178,7 @@ def test_acls_of_kafkas_own_tool_decide_what_a_client_may(closed: Closed) -> Non
     assert produced(closed, "ann", "orders", b"2") is None
 
 
+@pytest.mark.attack("A1", "nobody without a login gets into a hand-made closed cluster")
 def test_nobody_else_gets_in(closed: Closed) -> None:
     for user, password in (("ann", "a-guess"), ("mallory", "mallorys")):
         with pytest.raises(KafkaException):

@@ -49,6 +49,7 @@ def honest_latencies(bootstrap: str, records: int) -> list[float]:
     return sorted(found)
 
 
+@pytest.mark.attack("A6", "hostile connections close themselves and nothing else")
 def test_hostile_connections_close_themselves_and_nothing_else(cluster: LocalCluster) -> None:
     with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
         admin.create_topics(["honest"], partitions=1, replication_factor=1)

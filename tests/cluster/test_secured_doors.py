@@ -77,6 +77,7 @@ def test_every_controller_answers_for_itself(cluster: LocalCluster) -> None:
     assert all(f"controller {node}:" in facts for node in cluster.nodes), facts
 
 
+@pytest.mark.attack("A1", "files of dev --secure are their owner's alone")
 def test_secrets_are_their_owners_alone_and_in_no_log(cluster: LocalCluster) -> None:
     security = cluster.security
     assert security is not None
@@ -134,6 +135,7 @@ def test_certificates_are_renewed_one_after_another_under_way(cluster: LocalClus
     assert not outcome.error.code
 
 
+@pytest.mark.attack("A1", "the console of dev --secure asks a stranger for a sign-in")
 def test_the_console_of_a_closed_cluster_asks_who_comes(tmp_path: Path) -> None:
     """Every account of the host reaches the page: it shows nothing before a user signed in, and the operator can."""
     words = [

@@ -149,7 +149,7 @@ def test_a_record_makes_the_round_trip(
     topic = f"{name}-{protocol}-{mechanism}".replace("+", "-").rstrip("-")
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['PLAINTEXT']}"})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    log = everywhere.directory / "audit.log"
+    log = everywhere.directory / "audit.log.login"
     before = log.stat().st_size if log.exists() else 0
     assert client.round_trip(way, topic, session) == VALUE
     how = mechanism or ("certificate" if way.shows_certificate else "")
@@ -213,7 +213,9 @@ def test_no_view_of_the_node_shows_a_secret(everywhere: LocalCluster, files: Pat
     hmac, views = asyncio.run(kafka_calls(ports["SASL_PLAINTEXT"]))
     node = everywhere.nodes[1]
     views += heard
-    views += [file.read_text() for file in (node.stderr_file, node.stdout_file, everywhere.directory / "audit.log")]
+    views += [
+        file.read_text() for file in (node.stderr_file, node.stdout_file, *everywhere.directory.glob("audit.log*"))
+    ]
     views.append(urllib.request.urlopen(everywhere.metrics_urls[0], timeout=30).read().decode())
     where = ["--admin", everywhere.admin_addresses, "-b", f"127.0.0.1:{ports['PLAINTEXT']}"]
     for words in (

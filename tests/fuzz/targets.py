@@ -25,6 +25,7 @@ from barnabas_broker.security.sasl.oauthbearer import OAuthBearer, TokenRules
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
+from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.claims import claimed_id
 from barnabas_quorum.driver.grpc_transport import QuorumServicer, ReplicaIdentity, VoterChangeAnswer
@@ -128,7 +129,10 @@ def _mechanisms() -> SaslSession:
         {
             "PLAIN": lambda: Plain({"alice": "hers"}),
             "SCRAM-SHA-256": lambda: Scram(
-                "SCRAM-SHA-256", _verifier, unknown_key=b"k", find_token=lambda name: token if name == "t" else None
+                "SCRAM-SHA-256",
+                _verifier,
+                unknown=lambda: Likeness(b"k"),
+                find_token=lambda name: token if name == "t" else None,
             ),
             "OAUTHBEARER": lambda: OAuthBearer(rules, lambda kid: None),
         },

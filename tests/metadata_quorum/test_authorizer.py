@@ -232,6 +232,19 @@ def test_a_resource_with_entries_of_others_only_is_closed() -> None:
     assert not is_allowed(authorizer(), "User:ann", AclOperation.READ)
 
 
+@pytest.mark.attack("A7", "a DENY that is in the metadata with a host as Java writes it denies")
+@pytest.mark.parametrize(
+    ("written", "host"), [("0:0:0:0:0:0:0:1", "::1"), ("::FFFF:10.0.0.1", "10.0.0.1"), ("FE80::1", "fe80::1")]
+)
+def test_a_denial_of_an_older_cluster_means_the_address_that_it_names(written: str, host: str) -> None:
+    denial = entry("User:ann", AclOperation.READ, host=written, permission=AclPermission.DENY)
+    decides = authorizer(denial, entry("User:ann", AclOperation.READ))
+    for where, expected in ((host, False), ("10.9.9.9", True)):
+        assert is_allowed(decides, "User:ann", AclOperation.READ, "a", host=where) is expected
+    decides.follow({})
+    assert not is_allowed(decides, "User:ann", AclOperation.READ, "a", host=host)
+
+
 def test_a_removed_denial_denies_no_more_and_a_removed_permission_permits_no_more() -> None:
     allow, deny = (
         entry("User:ann", AclOperation.READ),

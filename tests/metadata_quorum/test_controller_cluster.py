@@ -249,6 +249,7 @@ def test_an_acl_exists_once_and_goes_once() -> None:
         {"host": "127.0.0.1 "},
     ],
 )
+@pytest.mark.attack("A7", "an ACL that would match nobody is refused")
 def test_an_acl_that_cannot_be_is_refused_alone(what: dict[str, Any]) -> None:
     cluster = one()
     bad, good = cluster.do(CreateAcls(entries=(acl(**what), acl()))).errors
@@ -256,6 +257,7 @@ def test_an_acl_that_cannot_be_is_refused_alone(what: dict[str, Any]) -> None:
     assert acls_of(cluster) == [acl()]
 
 
+@pytest.mark.attack("A7", "an ACL's host is kept as connections have it")
 def test_a_host_is_kept_and_found_as_connections_have_it() -> None:
     cluster = one()
     java, mapped = acl(host="0:0:0:0:0:0:0:1"), acl(host="::FFFF:127.0.0.1")

@@ -108,6 +108,7 @@ def test_one_byte_too_many_is_refused(kind: CompressionType) -> None:
 
 
 @pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.attack("A2", "a bomb takes no more memory than allowed")
 def test_a_bomb_takes_no_more_memory_than_allowed(kind: CompressionType) -> None:
     if kind == CompressionType.SNAPPY:
         bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 1000  # claims 4 GiB

@@ -44,12 +44,14 @@ def test_the_oldest_and_the_newest_time_are_those_of_the_records() -> None:
     assert (found.oldest_ms, found.newest_ms) == (-1_004, 700)
 
 
+@pytest.mark.attack("A2", "a batch that claims more than it has is not expanded")
 def test_a_bomb_is_refused_and_not_expanded() -> None:
     data = batch(gzip.compress(record(0, value=bytes(30 << 20))), codec=GZIP)
     with pytest.raises(UnsoundRecords, match="more than 1048576 bytes"):
         inspect_batch(data, read_header(data), bytes_max=SECTION_BYTES_MAX)
 
 
+@pytest.mark.attack("A2", "a walk over records takes no more steps than it may")
 def test_a_walk_takes_no_more_steps_than_it_may() -> None:
     data = batch(record(0, headers=[(b"h", b"v")] * 10) + record(1), 2)
     records = opened_section(data, read_header(data), bytes_max=SECTION_BYTES_MAX)

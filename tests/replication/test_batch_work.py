@@ -267,6 +267,7 @@ def test_a_broker_without_such_topics_shows_no_request() -> None:
 
 
 @pytest.mark.parametrize("kind", POISON)
+@pytest.mark.attack("A2", "a poison batch with a right checksum is refused")
 async def test_no_poison_gets_in(kind: str) -> None:
     """With `all`, and with `sampled` as the first batch of its connection; that `header` opens nothing is what makes it fail."""
     bench = Bench(all=ALL, sampled=PLAIN, header=HEADER)
@@ -442,6 +443,7 @@ async def test_requests_behind_a_walk_keep_their_order(monkeypatch: pytest.Monke
     assert not bench.under_test.is_needed
 
 
+@pytest.mark.attack("A2", "large batches are walked over in a process, not on the loop")
 async def test_threads_walk_over_so_many_records_and_the_process_over_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -222,6 +222,7 @@ def test_what_cannot_be_a_column_is_refused_with_its_path(schema: Any, message: 
         Shape(schema)
 
 
+@pytest.mark.attack("A9", "the schema registry's login follows no redirect")
 def test_a_login_goes_to_no_other_host_and_no_answer_has_no_end(server: tuple[type[Registry], str]) -> None:
     made, url = server
 

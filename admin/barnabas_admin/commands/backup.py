@@ -104,11 +104,11 @@ async def _save(
 ) -> SavedPartition:
     import aiofiles
 
-    from barnabas_admin.backup import SavedPartition
+    from barnabas_admin.backup import SavedPartition, follow_no_link
     from barnabas_wire.records.batch import iterate_batches
 
     position, size = start, 0
-    async with aiofiles.open(path, "wb") as file:
+    async with aiofiles.open(path, "wb", opener=follow_no_link) as file:
         while position < end:
             fetched = await client.fetch(partition, position, bytes_max=FETCH_BYTES_MAX, is_read_committed=True)
             for at, header in iterate_batches(fetched.records):

@@ -111,6 +111,8 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "under_min_isr": found.under_min_isr,
             "under_replicated": found.under_replicated,
             "not_preferred_leader": found.not_preferred_leader,
+            "acls_in_vain": list(found.acls_in_vain),
+            "acls_in_vain_count": found.acls_in_vain_count,
             "as_of": _as_of(found),
         }
         _add_what_nodes_say(fields, invocation)
@@ -146,6 +148,10 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     for each in fields["logs_uncleanable"]:
         logs = "a log, which grows: it" if each["logs"] == 1 else f"{each['logs']} logs, which grow; the first"
         print_line(f"node {each['node']} cannot compact {logs} is {each['topic']}-{each['partition']}: {each['fault']}")
+    for acl in fields["acls_in_vain"]:
+        print_line(f"ACL matches no client: {acl}")
+    if fields["acls_in_vain_count"] > len(fields["acls_in_vain"]):
+        print_line(f"{fields['acls_in_vain_count'] - len(fields['acls_in_vain'])} more ACLs match no client")
     for command in fields["next"]:
         talk(f"next: {command}")
 
@@ -205,6 +211,8 @@ def _ask_nodes(invocation: Invocation) -> list[Any]:
 
 def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
     steps = [_NEXT[reason] for reason in fields["reasons"] if reason in _NEXT]
+    if fields["acls_in_vain_count"]:
+        steps.append("barnabas acl list, then acl delete and create for each ACL that matches no client")
     if "quorum_no_tolerance" in fields["reasons"]:
         steps.append(_voter_to_add(invocation))
     if "no_broker" not in fields["reasons"]:

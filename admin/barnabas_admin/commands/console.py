@@ -126,7 +126,6 @@ def console(
         history=history,
         sign_in=SignIn(invocation.console_cluster_as) if has_sign_in else None,
         is_read_only=read_only,
-        is_tls=certificate is not None,
         hosts=[host, *names],
     )
     address = f"{'https' if certificate else 'http'}://{address_of(*listening.getsockname()[:2])}"

@@ -44,6 +44,8 @@ HERE = Path(__file__).parent
 TOKEN_COOKIE = "barnabas_token"
 THEME_COOKIE = "barnabas_theme"
 SESSION_COOKIE = "barnabas_session"
+HOST_PREFIX = "__Host-"
+HSTS = ("strict-transport-security", "max-age=31536000")
 SIGN_IN = "/sign-in"
 THEMES = ("system", "light", "dark")
 FORM_BYTES_MAX = 1 << 20
@@ -104,14 +106,13 @@ def make_application(
     history: History | None = None,
     sign_in: SignIn | None = None,
     is_read_only: bool = False,
-    is_tls: bool = False,
     hosts: Collection[str] = (),
 ) -> Starlette:
     """The console of one cluster, of a simulated run, or of both.
 
     cluster: None shows the run alone. journal: the run that `/sim` steps through; None has no such page. history: filled while the
-    console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. is_tls: cookies go back over TLS alone. hosts:
-    names it may be asked by, beside the loopback's.
+    console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. hosts: names it may be asked by,
+    beside the loopback's.
     """
     environment = _environment(is_read_only=is_read_only)
     environment.globals |= {
@@ -131,7 +132,7 @@ def make_application(
     routes.append(Route("/livez", _is_alive))
     gate = []
     if sign_in is not None:
-        answer = _sign_in(environment, sign_in, history, is_tls=is_tls)
+        answer = _sign_in(environment, sign_in, history)
         routes.append(Route(SIGN_IN, answer, methods=["GET", "POST"]))
         routes.append(Route("/sign-out", _sign_out(sign_in), methods=["POST"]))
         gate.append(Middleware(_Gate, sign_in=sign_in))
@@ -289,7 +290,7 @@ async def _form_of(request: Request) -> writes.Fields:
     """What was typed. Raises HTTPException as _fields_of, and for a form that carries another token than the session's."""
     form = await _fields_of(request)
     session = getattr(request.state, "session", None)
-    token = request.cookies.get(TOKEN_COOKIE, "") if session is None else session.token
+    token = request.cookies.get(_cookie(request, TOKEN_COOKIE), "") if session is None else session.token
     if not token or not secrets.compare_digest(token, form.pop("token", "")):
         raise HTTPException(403, "this form is not of this console, or is old; open the page again")
     return form
@@ -300,7 +301,17 @@ def _own_path(text: str) -> str:
     return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"
 
 
-def _sign_in(environment: Environment, sign_in: SignIn, history: History | None, *, is_tls: bool) -> Any:
+def _cookie(request: Request, name: str) -> str:
+    """Over TLS a name that browsers take over TLS alone, of this host alone: a page of another port cannot plant it."""
+    return f"{HOST_PREFIX}{name}" if request.url.scheme == "https" else name
+
+
+def _set_cookie(response: Response, request: Request, name: str, value: str) -> None:
+    is_tls = request.url.scheme == "https"
+    response.set_cookie(_cookie(request, name), value, httponly=True, samesite="strict", secure=is_tls)
+
+
+def _sign_in(environment: Environment, sign_in: SignIn, history: History | None) -> Any:
     async def endpoint(request: Request) -> Response:
         back = _own_path(request.query_params.get("back", "/"))
         if request.method == "GET":
@@ -314,10 +325,10 @@ def _sign_in(environment: Environment, sign_in: SignIn, history: History | None,
             found = {"back": back, "user": form["user"], "error": words.error_fields(error) | {"hint": None}}
             return _render(environment, request, "sign_in", found, status=403)
         response = RedirectResponse(back, status_code=303)
-        response.set_cookie(SESSION_COOKIE, name, httponly=True, samesite="strict", secure=is_tls)
+        _set_cookie(response, request, SESSION_COOKIE, name)
         session = await sign_in.find(name)
         if session is not None:
-            response.set_cookie(TOKEN_COOKIE, session.token, httponly=True, samesite="strict", secure=is_tls)
+            _set_cookie(response, request, TOKEN_COOKIE, session.token)
         return response
 
     return endpoint
@@ -326,9 +337,10 @@ def _sign_in(environment: Environment, sign_in: SignIn, history: History | None,
 def _sign_out(sign_in: SignIn) -> Any:
     async def endpoint(request: Request) -> Response:
         await _form_of(request)
-        await sign_in.end(request.cookies.get(SESSION_COOKIE, ""))
+        name = _cookie(request, SESSION_COOKIE)
+        await sign_in.end(request.cookies.get(name, ""))
         response = RedirectResponse(SIGN_IN, status_code=303)
-        response.delete_cookie(SESSION_COOKIE)
+        response.delete_cookie(name, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return response
 
     return endpoint
@@ -338,7 +350,7 @@ def _render(
     environment: Environment, request: Request, template: str, found: dict[str, Any], *, status: int = 200
 ) -> Response:
     session = getattr(request.state, "session", None)
-    known = request.cookies.get(TOKEN_COOKIE)
+    known = request.cookies.get(_cookie(request, TOKEN_COOKIE))
     token = (known or secrets.token_urlsafe(24)) if session is None else session.token
     theme = request.cookies.get(THEME_COOKIE, "system")
     path = request.url.path
@@ -360,7 +372,7 @@ def _render(
     )
     response = HTMLResponse(text, status_code=status)
     if known != token:
-        response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        _set_cookie(response, request, TOKEN_COOKIE, token)
     return response
 
 
@@ -417,7 +429,7 @@ class _Gate:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        session = await self._sign_in.find(request.cookies.get(SESSION_COOKIE, ""))
+        session = await self._sign_in.find(request.cookies.get(_cookie(request, SESSION_COOKIE), ""))
         if session is not None:
             scope.setdefault("state", {})["session"] = session
             await self._app(scope, receive, send)
@@ -434,6 +446,12 @@ class _Gate:
         await response(scope, receive, send)
 
 
+def _has_own_host(request: Request) -> bool:
+    """Whether a browser may be told to speak TLS alone to this host. That counts for all of its ports: only at the port of HTTPS is the
+    host the console's, elsewhere its metrics or another's page could not be reached any more; and never for the loopback's."""
+    return request.url.scheme == "https" and request.url.port in (None, 443) and request.url.hostname != "localhost"
+
+
 class _Headers:
     """Adds HEADERS to every answer; files of the console may be kept by the browser."""
 
@@ -445,12 +463,15 @@ class _Headers:
             await self._app(scope, receive, send)
             return
         is_file = scope["path"].startswith("/static/")
+        has_own_host = _has_own_host(Request(scope))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 extra = {key: value for key, value in HEADERS.items() if not (is_file and key == "cache-control")}
                 if is_file:
                     extra["cache-control"] = "max-age=3600"
+                if has_own_host:
+                    extra |= dict([HSTS])
                 message["headers"] = [
                     *message.get("headers", []),
                     *((key.encode(), value.encode()) for key, value in extra.items()),

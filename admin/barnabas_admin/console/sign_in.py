@@ -1,9 +1,9 @@
 """Who is signed in to the console: each session asks the cluster in its own user's name, with that user's rights.
 
 May touch:  its sessions, the clock.  Must not touch: HTTP, templates, passwords after the login.
-Invariants: a session exists only for a login that the cluster took; a session that rests ends; there are at most SESSIONS_MAX, and who
-            begins too many ends their own; wrong logins of one address delay those of no other; the console's own credentials
-            answer nobody.
+Invariants: a session exists only for a login that the cluster took, and takes still: it is asked again every PROOF_S_MAX; a session that
+            rests ends; there are at most SESSIONS_MAX, and who begins too many ends their own; wrong logins of one address delay those
+            of no other; the console's own credentials answer nobody.
 Read next:  application.py, which keeps everybody else out.
 """
 
@@ -23,6 +23,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 REST_S_MAX = 30 * 60
 SESSIONS_MAX = 200
+PROOF_S_MAX = 60
+"""For how long a session goes on after its user's password was changed or the user was deleted."""
 REFUSAL_PAUSE_S = 0.5
 """What a refused login waits for: a password is not guessed by the thousand."""
 LOGINS_AT_ONCE = 4
@@ -40,6 +42,8 @@ class Session:
     used_s: float
     token: str
     """What its forms carry."""
+    proven_s: float
+    """When the cluster last let the user in."""
 
 
 class _Turns:
@@ -80,7 +84,8 @@ class SignIn:
         if len(self._sessions) >= SESSIONS_MAX:
             await self.end(self._whose_place(user))
         name = secrets.token_urlsafe(32)
-        self._sessions[name] = Session(user, cluster, self._clock_s(), secrets.token_urlsafe(24))
+        now_s = self._clock_s()
+        self._sessions[name] = Session(user, cluster, now_s, secrets.token_urlsafe(24), now_s)
         return name
 
     def _whose_place(self, user: str) -> str:
@@ -110,7 +115,26 @@ class SignIn:
         session = self._sessions.get(name)
         if session is not None:
             session.used_s = self._clock_s()
+            if session.used_s - session.proven_s >= PROOF_S_MAX:
+                session.proven_s = session.used_s
+                if not await self._is_let_in(session):
+                    await self.end(name)
+                    return None
         return session
+
+    async def _is_let_in(self, session: Session) -> bool:
+        """Whether the cluster takes the login still. A cluster that does not answer is no reason to sign in again."""
+        for _ in range(2):  # the first may tell of a token that has ended, and the second logs in anew
+            try:
+                await session.cluster.admin(AdminClient.describe_cluster)
+            except KafkaError as error:
+                if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    return True
+            except OSError:
+                return True
+            else:
+                return True
+        return False
 
     async def end(self, name: str) -> None:
         """Forget a session, and close its connections."""

@@ -12,7 +12,7 @@ Not obvious
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,12 +37,16 @@ from barnabas_broker.metrics.census import (
 )
 from barnabas_broker.version import VERSION
 from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.image.acls import AccessControlEntry, why_in_vain
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_wire.kafka.ids import NO_BROKER
+from barnabas_wire.kafka.ids import NO_BROKER, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 
 FORWARD_TIMEOUT_MS_MAX = 30_000
 FORWARD_MARGIN_MS = 200
+ACLS_NAMED_MAX = 20
+ACL_WORDS_MAX = 300
+"""Of the ACLs that health names, and characters of each."""
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -63,6 +67,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._clock_ms = clock_ms
         self._edge = edge
         self._counted: tuple[MetadataImage, Census] | None = None
+        self._judged: tuple[Mapping[Uuid, AccessControlEntry], list[str]] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
@@ -197,6 +202,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             "records_lost": census.flags[LOST] > 0,
         }
         reasons = [reason for reason, is_so in found.items() if is_so]
+        in_vain = self._acls_in_vain(image)
         return admin_pb2.DescribeHealthResponse(
             is_healthy=not reasons,
             reasons=reasons,
@@ -213,6 +219,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             not_preferred_leader=census.flags[NOT_PREFERRED],
             metadata_timestamp_ms=image.timestamp_ms,
             brokers_in_maintenance=sorted(image.cluster.in_maintenance),
+            acls_in_vain=[each[:ACL_WORDS_MAX] for each in in_vain[:ACLS_NAMED_MAX]],
+            acls_in_vain_count=len(in_vain),
         )
 
     async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:
@@ -230,6 +238,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         if self._counted is None or self._counted[0] is not image:
             self._counted = (image, take_census(image, static_min_isr=self._node.static_min_isr))
         return self._counted[1]
+
+    def _acls_in_vain(self, image: MetadataImage) -> list[str]:
+        """ACLs of an older cluster that match no client, found once for each change of them. New ones are refused."""
+        entries = image.acls.entries
+        if self._judged is None or self._judged[0] is not entries:
+            told = sorted(
+                f"{entry.permission.name} {entry.operation.name} on {entry.resource_type.name} {entry.resource_name!r} {reason}"
+                for entry in entries.values()
+                if (reason := why_in_vain(entry)) is not None
+            )
+            self._judged = (entries, told)
+        return self._judged[1]
 
     def _brokers(self, image: MetadataImage) -> list[admin_pb2.Broker]:
         census = self._census(image)

@@ -33,6 +33,7 @@ from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.loggers import change_levels
+from barnabas_broker.config.loggers import levels as current_levels
 from barnabas_broker.security.access import Access
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
@@ -308,7 +309,9 @@ async def _alter(
             outcomes[key] = error
     for key, levels in logger_levels.items():
         try:
+            before = current_levels()
             change_levels(levels, validate_only=validate_only)
+            services.audit.levels_changed(context.principal, context.client_host, before=before, after=current_levels())
         except KafkaError as error:
             outcomes[key] = error
     if sent:

@@ -312,6 +312,7 @@ async def delete_groups(
     """Forget groups without members, with their offsets."""
     delete: Callable[[str], Awaitable[None]] = services.groups.delete_group
     results = []
+    gone = []
     for group_id in dict.fromkeys(request.groups_names):
         try:
             context.access.require(DELETE, GROUP, group_id)
@@ -319,5 +320,7 @@ async def delete_groups(
         except KafkaError as error:
             results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
         else:
+            gone.append({"group": group_id})
             results.append(DeletableGroupResult(group_id=group_id))
+    services.audit.deleted(context.principal, context.client_host, request="DeleteGroups", changes=gone)
     return DeleteGroupsResponse(results=results)

@@ -157,16 +157,25 @@ async def delete_records(
     for name in {topic.name for topic in request.topics}:
         if not context.access.may(DELETE, TOPIC, name):
             refused[name] = context.access.refusal(DELETE, TOPIC, name)
-    results = iter(
-        await services.replica_manager.delete_records(
-            [
-                (TopicPartition(name, partition.partition_index), Offset(partition.offset))
-                for name, partition in asked
-                if name not in refused
-            ],
-            timeout_ms=request.timeout_ms,
-        )
+    admitted = [
+        (TopicPartition(name, partition.partition_index), Offset(partition.offset))
+        for name, partition in asked
+        if name not in refused
+    ]
+    outcomes = await services.replica_manager.delete_records(admitted, timeout_ms=request.timeout_ms)
+    services.audit.deleted(
+        context.principal,
+        context.client_host,
+        request="DeleteRecords",
+        changes=(
+            {**key._asdict(), "records_before": offset, "log_start": result}
+            if not isinstance(result, KafkaError)
+            else {**key._asdict(), "records_before": offset, "unknown": result.message}
+            for (key, offset), result in zip(admitted, outcomes, strict=True)
+            if not isinstance(result, KafkaError) or isinstance(result, DeletionTimedOut)
+        ),
     )
+    results = iter(outcomes)
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

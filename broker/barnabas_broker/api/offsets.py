@@ -17,12 +17,13 @@ a generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
+from barnabas_broker.security.audited_changes import RECORDS_MAX
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC
 from barnabas_quorum.image.topics import TopicImage
@@ -111,6 +112,8 @@ async def offset_commit(
                 )
             )
     if wanted:
+        is_outside = not request.member_id and request.generation_id_or_member_epoch < 0
+        before = committed_before(services, request.group_id, wanted) if is_outside else []
         outcome = await services.groups.commit_offsets(
             OffsetCommit(
                 member=MemberRef(
@@ -125,9 +128,43 @@ async def offset_commit(
         )
         for (row, column), code in zip(places, outcome, strict=True):
             codes[row][column] = code
+        note_commit(services, context, request.group_id, before, wanted, outcome)
     return OffsetCommitResponse(
         topics=[_commit_answer(topic, row) for topic, row in zip(request.topics, codes, strict=True)]
     )
+
+
+def committed_before(
+    services: BrokerServices, group_id: str, wanted: Sequence[OffsetToCommit]
+) -> list[CommittedOffset]:
+    """Of the first RECORDS_MAX of what is to be committed, for the audit log; nothing where there is none."""
+    if not services.audit.is_on:
+        return []
+    try:
+        keys = [TopicPartition(offset.topic, offset.partition) for offset in wanted[:RECORDS_MAX]]
+        return services.groups.fetch_offsets(group_id, keys)
+    except KafkaError:
+        return []  # the commit will be refused likewise
+
+
+def note_commit(
+    services: BrokerServices,
+    context: RequestContext,
+    group_id: str,
+    before: Sequence[CommittedOffset],
+    wanted: Sequence[OffsetToCommit],
+    codes: Sequence[ErrorCode],
+) -> None:
+    """Have the audit log tell a commit of who is no member. `before`: committed_before, of which the others are only counted."""
+    changes: list[dict[str, Any]] = [
+        {"topic": new.topic, "partition": new.partition, "before": old.offset, "after": new.offset}
+        for old, new, code in zip(before, wanted, codes, strict=False)
+        if code is ErrorCode.NONE
+    ]
+    if changes:
+        if len(wanted) > len(before):
+            changes.append({"more": len(wanted) - len(before)})
+        services.audit.offsets_set(context.principal, context.client_host, group=group_id, changes=changes)
 
 
 def _commit_answer(topic: OffsetCommitRequestTopic, codes: Sequence[ErrorCode]) -> OffsetCommitResponseTopic:
@@ -339,6 +376,12 @@ async def offset_delete(
     codes: dict[TopicPartition, ErrorCode] = {}
     if existing or not hidden:
         codes |= zip(existing, await services.groups.delete_offsets(request.group_id, existing), strict=True)
+        services.audit.deleted(
+            context.principal,
+            context.client_host,
+            request="OffsetDelete",
+            changes=({"group": request.group_id, **key._asdict()} for key in existing if codes[key] is ErrorCode.NONE),
+        )
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

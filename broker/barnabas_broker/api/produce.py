@@ -23,7 +23,7 @@ from barnabas_broker.api.slot import ResponseSlot, SlotConnection
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.security.access import Access
 from barnabas_log.errors import InvalidBatch
-from barnabas_quorum.image.rights import TOPIC, TRANSACTIONAL_ID, WRITE
+from barnabas_quorum.image.rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -180,9 +180,10 @@ class _MergedAnswer(_Answer):
                 known = topics.get_by_id(topic)
                 name = known.name if known is not None else None
             if name is None:
-                self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
+                self.refused[index] = _unknown_id(topic)
             elif guard is not None and not guard.may(WRITE, TOPIC, name):
-                self.refused[index] = guard.refusal(WRITE, TOPIC, name)
+                is_named = isinstance(topic, str) or guard.may(DESCRIBE, TOPIC, name, is_noted=False)
+                self.refused[index] = guard.refusal(WRITE, TOPIC, name) if is_named else _unknown_id(topic)
             elif version < ZSTD_FROM and _is_zstd(batches):
                 self.refused[index] = KafkaError.of(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}, this is v{version}"
@@ -199,6 +200,11 @@ class _MergedAnswer(_Answer):
             outcome = AppendOutcome("", partition, error) if error is not None else next(tried)
             merged.append(outcome._replace(topic=topic))  # type: ignore[arg-type]
         super().respond(merged)
+
+
+def _unknown_id(topic: str | Uuid) -> KafkaError:
+    """Also of a topic that the client may not see: what is not there looks the same."""
+    return KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
 
 
 def _may_write_transaction(access: Access, transactional_id: str | None, parsed: list[ProduceEntry]) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.offsets import committed_before, note_commit
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
@@ -323,6 +324,8 @@ async def txn_offset_commit(
                 topic.id,
             )
     if wanted:
+        is_outside = not request.member_id and request.generation_id < 0
+        before = committed_before(services, request.group_id, list(wanted.values())) if is_outside else []
         try:
             outcome = await _commit(services, context, request, tuple(wanted.values()))
         except KafkaError as error:
@@ -333,6 +336,7 @@ async def txn_offset_commit(
                 code = ErrorCode.INVALID_TXN_STATE
             outcome = (code,) * len(wanted)
         codes |= dict(zip(wanted, outcome, strict=True))
+        note_commit(services, context, request.group_id, before, list(wanted.values()), outcome)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

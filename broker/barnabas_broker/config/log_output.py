@@ -83,6 +83,10 @@ class LogOutputConfig:
                 raise ConfigError(f"{key}={value}: use 0 or greater")
 
 
+MESSAGE_MAX = 4096
+"""Characters of a message: it may repeat what a client said, and 500 names of 32 KiB would rotate everything else away."""
+WHOLE = {"is_whole": True}
+"""`extra` of a message that is written as it is, however long."""
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -99,11 +103,18 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
+        record.message = _bounded(record, record.message)
         return _escaped(super().formatMessage(record)).replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:
         """See logging.Formatter."""
         return _escaped(super().formatException(ei)).replace("\n", "\n  ")
+
+
+def _bounded(record: logging.LogRecord, message: str) -> str:
+    if len(message) <= MESSAGE_MAX or getattr(record, "is_whole", False):
+        return message
+    return f"{message[:MESSAGE_MAX]}… ({len(message)} characters)"
 
 
 def _escaped(text: str) -> str:
@@ -125,11 +136,11 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "node": self._node_id,
-            "message": record.getMessage(),
+            "message": _bounded(record, record.getMessage()),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 
 def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_id: int | None = None) -> None:

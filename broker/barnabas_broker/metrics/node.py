@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from barnabas_broker.metrics.families import gauge, histogram
+from barnabas_broker.metrics.families import counter, gauge, histogram
 from barnabas_broker.metrics.sources import NodeSources
 
 
@@ -46,6 +46,16 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
         "loop_lag_seconds",
         "How late a timer of the lane's event loop fires.",
         [({"lane": lane}, lag) for lane, lag in sources.lanes.items()],
+    )
+    audit = sources.audit
+    yield counter(
+        "audit_lines",
+        "Lines of the audit log: written, dropped (of denials, logins and offsets), or of a change that is in the node's log alone.",
+        [
+            ({"outcome": "written"}, audit.written),
+            ({"outcome": "dropped"}, audit.dropped),
+            ({"outcome": "elsewhere"}, audit.changes_elsewhere),
+        ],
     )
     yield gauge(
         "event_loop_tasks",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas_broker.metrics.lag_times import LagTimes
+from barnabas_broker.security.audit_config import AuditStats
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import BrokerId
 
@@ -68,6 +69,7 @@ class NodeSources:
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
     admin: AdminStats | None = None
+    audit: AuditStats = field(default_factory=AuditStats)
     lanes: Mapping[str, Histogram] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""
     tasks: Mapping[str, Callable[[], int]] = field(default_factory=dict)

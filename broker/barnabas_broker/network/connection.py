@@ -56,6 +56,10 @@ class ConnectionListener(RequestListener, Protocol):
     request_log: RequestLog | None
     """None: no request is logged."""
 
+    def note_certificate(self, client_host: str, reason: str) -> None:
+        """Have the audit log tell of a certificate that was refused."""
+        ...
+
     def principal_of(self, transport: asyncio.Transport) -> str | None:
         """Who a client is before any login: by its certificate, else anonymous. None refuses it."""
         ...
@@ -123,6 +127,9 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             return
         principal = self._listener.principal_of(transport)
         if principal is None:
+            self._listener.note_certificate(
+                self.client_host, "no rule of ssl.principal.mapping.rules takes its subject"
+            )
             self.close(UNAUTHENTICATED)
             return
         self._become(principal)

@@ -28,6 +28,8 @@ SILENT_MAX = 1_000
 """Sockets of a listener that have said nothing yet; the one that has been silent for longest makes room."""
 LIMIT = "limit"
 FAILED = "handshake"
+CERTIFICATE_REASONS = frozenset(("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE"))
+"""OpenSSL's words for a client that may be somebody, and did not show it."""
 """Why a connection is closed that never spoke TLS, or not with us."""
 
 
@@ -99,6 +101,10 @@ class TlsListener(Protocol):
 
     def end_handshake(self, handshake: TlsHandshake) -> None:
         """It is a connection now, or gone."""
+        ...
+
+    def note_certificate(self, client_host: str, reason: str) -> None:
+        """Have the audit log tell of a certificate that was refused, or that did not come."""
         ...
 
     def count_closed(self, reason: str) -> None:
@@ -209,7 +215,9 @@ class TlsHandshake(asyncio.Protocol):
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
-        except (OSError, TimeoutError):  # ssl.SSLError is an OSError
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            if isinstance(error, ssl.SSLError) and error.reason in CERTIFICATE_REASONS:
+                listener.note_certificate(self.client_host, str(error))
             self._refuse(FAILED)
             return
         except BaseException:

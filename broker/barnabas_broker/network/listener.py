@@ -441,6 +441,10 @@ class KafkaListener:
             self._server.handshakes.discard(handshake)
             self._server.leave(handshake.client_host)
 
+    def note_certificate(self, client_host: str, reason: str) -> None:
+        """Have the audit log tell of a certificate that was refused, or that did not come."""
+        self.services.audit.login_refused(client_host, user="", listener=self.name, how="certificate", reason=reason)
+
     def count_closed(self, reason: str) -> None:
         """Count a socket that was closed before it was a connection."""
         self.stats.connections_closed[reason] += 1

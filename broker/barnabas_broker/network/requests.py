@@ -362,6 +362,7 @@ class ClientRequests:
         if session.state is LoginState.REFUSED:
             self._listener.services.audit.login_refused(
                 self.client_host,
+                user=session.claimed,
                 listener=self._listener.name,
                 how=session.mechanism if session.mechanism in session.mechanisms else "",
                 reason=session.reason,

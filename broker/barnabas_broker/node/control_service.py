@@ -261,6 +261,7 @@ class ControlService:
             controller_client=self._parts.client.stats,
             lifecycle=None if broker is None else broker.lifecycle.stats,
             admin=self._parts.edge.stats,
+            audit=self._context.audit.stats,
             lanes={"control": self._probe.lag, "data": self._context.data_probe.lag},
             tasks={"control": self._probe.count_tasks, "data": self._context.data_probe.count_tasks},
             network=None if broker is None else broker.server.stats,

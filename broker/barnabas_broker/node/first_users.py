@@ -18,12 +18,11 @@ import re
 from collections.abc import Iterable
 
 from barnabas_broker.node.storage import StorageError
+from barnabas_broker.security.unknown_users import ITERATIONS, SALT_BYTES
 from barnabas_quorum.controller.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, derive_keys
 from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord
 
 FORM = "write MECHANISM=[name=NAME,password=PASSWORD], MECHANISM SCRAM-SHA-256 or SCRAM-SHA-512"
-ITERATIONS = 8192
-SALT_BYTES = 32
 _ARGUMENT = re.compile(r"(SCRAM-SHA-256|SCRAM-SHA-512)=\[(.*)\]", re.DOTALL)
 _FIELD = re.compile(r'\s*(name|password|salt|iterations|saltedpassword)=(?:"([^"]*)"|([^,]*))\s*(?:,|$)')
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 
 TOKEN_LIFETIME_MS = 600_000
 TOKENS_MAX = 10_000
+"""One more forgets the oldest of the user that has most."""
 EXCHANGES_MAX = 1_000
-"""Logins that have begun; one more forgets the oldest."""
+"""Logins that have begun; one more forgets the oldest of the address that has most."""
 EXCHANGE_MS_MAX = 10_000
 LOGIN_PREFIX = "/barnabas.admin.v1.Login/"
 _SCHEME = "Bearer "
@@ -52,6 +53,13 @@ def host_of(context: Any) -> str:
     if kind not in ("ipv4", "ipv6"):
         return ""
     return str(unquote(address).rpartition(":")[0]).strip("[]")
+
+
+class _Exchange(NamedTuple):
+    mechanism: Mechanism
+    name: str
+    host: str
+    ends_ms: int
 
 
 class _Token(NamedTuple):
@@ -82,7 +90,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         self._clock_ms = clock_ms
         self._audit = audit
         self._logins = Logins(security.config, {}, credentials) if security.protocol.has_sasl else None
-        self._exchanges: OrderedDict[bytes, tuple[Mechanism, str, int]] = OrderedDict()
+        self._exchanges: OrderedDict[bytes, _Exchange] = OrderedDict()
         self._tokens: OrderedDict[bytes, _Token] = OrderedDict()
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -110,7 +118,9 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         async def checked(request: Any, context: Any) -> Any:
             principal = self.principal_of(context)
             if principal is None:
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, self._how_to_come_in())
+                how = self._how_to_come_in()
+                self._refused(context, user="", how="token" if self._logins is not None else "certificate", reason=how)
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, how)
             caller.set(principal or ANONYMOUS)  # this task is the call's own
             return await behaviour(request, context)
 
@@ -160,17 +170,19 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         mechanism = factory()
         answer = await self._step(mechanism, request.client_first, context)
         exchange = secrets.token_bytes(16)
-        while len(self._exchanges) >= EXCHANGES_MAX:
-            self._exchanges.popitem(last=False)
-        self._exchanges[exchange] = (mechanism, request.mechanism, self._clock_ms() + EXCHANGE_MS_MAX)
+        if len(self._exchanges) >= EXCHANGES_MAX:
+            del self._exchanges[_oldest_of_loudest({key: each.host for key, each in self._exchanges.items()})]
+        ends_ms = self._clock_ms() + EXCHANGE_MS_MAX
+        self._exchanges[exchange] = _Exchange(mechanism, request.mechanism, host_of(context), ends_ms)
         return login_pb2.BeginLoginResponse(exchange=exchange, server_first=answer)
 
     async def FinishLogin(self, request: Any, context: Any) -> Any:
         """See login.proto."""
-        mechanism, name, ends_ms = self._exchanges.pop(request.exchange, (None, "", 0))
-        if mechanism is None or self._clock_ms() >= ends_ms:
+        exchange = self._exchanges.pop(request.exchange, None)
+        if exchange is None or self._clock_ms() >= exchange.ends_ms:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no login has begun that goes on so: begin again")
-        assert mechanism is not None, "abort raises"
+        assert exchange is not None, "abort raises"
+        mechanism, name = exchange.mechanism, exchange.name
         answer = await self._step(mechanism, request.client_final, context)
         user = ScramUser(mechanism.user or "", SCRAM_MECHANISMS[name])
         credential = self._credentials().credentials.get(user)
@@ -178,8 +190,8 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "user or password is wrong")
         assert credential is not None, "abort raises"
         token = secrets.token_urlsafe(32)
-        while len(self._tokens) >= TOKENS_MAX:
-            self._tokens.popitem(last=False)
+        if len(self._tokens) >= TOKENS_MAX:
+            del self._tokens[_oldest_of_loudest({key: each.user for key, each in self._tokens.items()})]
         self._tokens[_digest(token)] = _Token(user, credential, self._clock_ms() + TOKEN_LIFETIME_MS)
         logger.info("%s%s logged in at the admin listener from %s", USER, user.name, context.peer())
         self._audit.logged_in(USER + user.name, host_of(context), listener=ADMIN, how=name)
@@ -190,9 +202,19 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             return mechanism.step(token)
         except LoginRefused as error:
             logger.info("a login at the admin listener from %s was refused: %s", context.peer(), error.message)
-            self._audit.login_refused(host_of(context), listener=ADMIN, how="SCRAM", reason=error.message)
+            self._refused(context, user=mechanism.claimed, how="SCRAM", reason=error.message)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
             raise  # abort has raised
+
+    def _refused(self, context: Any, *, user: str, how: str, reason: str) -> None:
+        self._audit.login_refused(host_of(context), user=user, listener=ADMIN, how=how, reason=reason)
+
+
+def _oldest_of_loudest(owners: Mapping[bytes, Hashable]) -> bytes:
+    """Which one makes room, by who each belongs to, the oldest first: whoever has most pays for one more."""
+    counts = Counter(owners.values())
+    most = max(counts.values())
+    return next(key for key, owner in owners.items() if counts[owner] == most)
 
 
 def _digest(token: str) -> bytes:

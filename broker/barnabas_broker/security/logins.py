@@ -17,7 +17,8 @@ from barnabas_broker.security.config import SecurityConfig
 from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN, MechanismFactory
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.session import SaslSession
-from barnabas_quorum.image.scram import ScramImage, ScramUser
+from barnabas_broker.security.unknown_users import Likeness, likeness
+from barnabas_quorum.image.scram import ScramCredential, ScramImage, ScramUser
 from barnabas_quorum.records_security import ScramMechanism
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ class Logins:
         """
         self._credentials = credentials
         self._lifetime_ms = config.connections_max_reauth_ms
-        unknown_key = secrets.token_bytes(32)
+        self._lone_key = secrets.token_bytes(32)
+        self._likenesses: dict[ScramMechanism, tuple[Mapping[ScramUser, ScramCredential], Likeness]] = {}
+        """By mechanism, with the credentials that it was found in."""
         self._mechanisms: dict[str, MechanismFactory] = {}
         for name in config.sasl_enabled_mechanisms:
             if name == PLAIN:
@@ -83,7 +86,11 @@ class Logins:
 
                 find = partial(self._verifier, SCRAM_MECHANISMS[name])
                 self._mechanisms[name] = partial(
-                    Scram, name, find, unknown_key=unknown_key, find_token=find_token or (lambda token_id: None)
+                    Scram,
+                    name,
+                    find,
+                    unknown=partial(self._likeness, SCRAM_MECHANISMS[name]),
+                    find_token=find_token or (lambda token_id: None),
                 )
 
     @property
@@ -98,6 +105,15 @@ class Logins:
     def new_session(self) -> SaslSession:
         """For a connection that was just accepted."""
         return SaslSession(self._mechanisms, lifetime_ms=self._lifetime_ms)
+
+    def _likeness(self, mechanism: ScramMechanism) -> Likeness:
+        """Found once for each change of the credentials, when somebody asks: it looks at all of them."""
+        credentials = self._credentials().credentials
+        seen, found = self._likenesses.get(mechanism, (None, None))
+        if found is None or seen is not credentials:
+            found = likeness(credentials, mechanism, lone_key=self._lone_key)
+            self._likenesses[mechanism] = (credentials, found)
+        return found
 
     def _verifier(self, mechanism: ScramMechanism, user: str) -> Verifier | None:
         from barnabas_broker.security.sasl.scram import Verifier

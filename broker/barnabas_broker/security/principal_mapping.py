@@ -1,31 +1,39 @@
 """ssl.principal.mapping.rules: the name of a client from the subject of its certificate.
 
 May touch:  its arguments.            Must not touch: files, certificates.
-Invariants: the first rule whose pattern matches the whole subject decides; a subject that none matches is refused.
-Read next:  tls.py.
+Invariants: the first rule whose pattern matches the whole subject decides; a subject that none matches is refused; a match takes
+            time linear in the subject, which whoever got the certificate chose.
+Read next:  ../config/linear_pattern.py; tls.py.
 
 Rules are Kafka's: `RULE:PATTERN/REPLACEMENT/[LU]` and `DEFAULT`, with commas between them. Patterns are regular expressions;
-`$1` in the replacement is the first group; L and U write the name in lower or upper case.
+`$1` in the replacement is the first group, a backslash takes the next character as it is; L and U write the name in lower or upper case.
+Difference from Kafka: patterns are RE2's, without back-references and look-around; a node with one of those does not start and says so.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.config.linear_pattern import InvalidPattern, compile_linear
+
+if TYPE_CHECKING:
+    import re2
 
 KEY = "ssl.principal.mapping.rules"
 DEFAULT = "DEFAULT"
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
+_PART = re.compile(r"\$(\d)|\\(.)|([^$\\]+|.)", re.DOTALL)
 
 
 class MappingRule(NamedTuple):
     """One rule; a pattern of None takes every subject as it is."""
 
-    pattern: re.Pattern[str] | None
-    replacement: str
+    pattern: re2._Regexp | None
+    replacement: tuple[str | int, ...]
+    """Text as it is, and numbers of groups."""
     case: str
 
 
@@ -41,20 +49,24 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
             )
         default, pattern, replacement, case = found.groups()
         if default:
-            rules.append(MappingRule(None, "", ""))
+            rules.append(MappingRule(None, (), ""))
         else:
             try:
-                compiled = re.compile(pattern)
-            except re.error as error:
-                raise ConfigError(f"{KEY}: {pattern!r} is not a regular expression: {error}") from None
-            if (
-                len(re.findall(r"\$(\d)", replacement))
-                and max(map(int, re.findall(r"\$(\d)", replacement))) > compiled.groups
-            ):
+                compiled = compile_linear(pattern)
+            except InvalidPattern as error:
+                raise ConfigError(
+                    f"{KEY}: {pattern!r} is not a regular expression of RE2, which has neither look-around nor back-references: {error}"
+                ) from None
+            parts = _parts(replacement)
+            if max((part for part in parts if isinstance(part, int)), default=0) > compiled.groups:
                 raise ConfigError(f"{KEY}: {replacement!r} names a group that {pattern!r} does not have")
-            rules.append(MappingRule(compiled, re.sub(r"\$(\d)", r"\\g<\1>", replacement), case))
+            rules.append(MappingRule(compiled, parts, case))
         position = found.end()
-    return tuple(rules) or (MappingRule(None, "", ""),)
+    return tuple(rules) or (MappingRule(None, (), ""),)
+
+
+def _parts(replacement: str) -> tuple[str | int, ...]:
+    return tuple(int(group) if group else escaped or plain for group, escaped, plain in _PART.findall(replacement))
 
 
 def map_subject(rules: Sequence[MappingRule], subject: str) -> str | None:
@@ -64,6 +76,6 @@ def map_subject(rules: Sequence[MappingRule], subject: str) -> str | None:
             return subject
         found = pattern.fullmatch(subject)
         if found is not None:
-            name = found.expand(replacement)
+            name = "".join((found.group(part) or "") if isinstance(part, int) else part for part in replacement)
             return name.lower() if case == "L" else name.upper() if case == "U" else name
     return None

@@ -7,7 +7,6 @@ Read next:  image/acls.py.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import replace
 from random import Random
 
@@ -21,7 +20,7 @@ from barnabas_quorum.controller.requests_security import (
     DeletedAcls,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.acls import WILDCARD, AccessControlEntry, normal_host
+from barnabas_quorum.image.acls import AccessControlEntry, normal_host, why_in_vain
 from barnabas_quorum.image.features import METADATA_VERSION_SECURITY
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import Record
@@ -37,7 +36,6 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 CLUSTER_RESOURCE_NAME = "kafka-cluster"
-USER_TYPE = "User"
 
 
 @decides(CreateAcls)
@@ -130,19 +128,9 @@ def _checked(entry: AccessControlEntry) -> AccessControlEntry:
     is_cluster = entry.resource_type is AclResourceType.CLUSTER
     if is_cluster and entry.resource_name != CLUSTER_RESOURCE_NAME:
         raise refuse(f"for the cluster must name {CLUSTER_RESOURCE_NAME}, not {entry.resource_name!r}")
-    kind, colon, name = entry.principal.partition(":")
-    if not (kind and colon and name):
-        raise refuse(f"needs a principal TYPE:NAME, such as User:alice or User:*, not {entry.principal!r}")
-    if kind != USER_TYPE:
-        raise refuse(f"is for {USER_TYPE}:NAME, not for a principal of type {kind!r}, which nobody has here")
     if not entry.host:
         raise refuse("needs a host address; * means all hosts")
-    host = normal_host(entry.host)
-    try:
-        if host != WILDCARD:
-            ipaddress.ip_address(host)
-    except ValueError:
-        raise refuse(
-            f"takes one address as its host, or * for all: {entry.host!r} would match no client (names and networks are not looked up)"
-        ) from None
-    return replace(entry, host=host)
+    reason = why_in_vain(entry)
+    if reason is not None:
+        raise refuse(reason)
+    return replace(entry, host=normal_host(entry.host))

@@ -26,6 +26,8 @@ from barnabas_wire.kafka.ids import Uuid
 
 WILDCARD = "*"
 """The resource name of a literal ACL, or its host, that means every one."""
+USER_TYPE = "User"
+"""Of every principal that a listener gives."""
 
 
 def normal_host(text: str) -> str:
@@ -35,6 +37,14 @@ def normal_host(text: str) -> str:
     except ValueError:
         return text
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -48,6 +58,18 @@ class AccessControlEntry:
     host: str
     operation: AclOperation
     permission: AclPermission
+
+
+def why_in_vain(entry: AccessControlEntry) -> str | None:
+    """Why an entry matches no client, whoever comes; None where it may match one. A DENY of that kind fails open."""
+    kind, colon, name = entry.principal.partition(":")
+    if not (kind and colon and name):
+        return f"needs a principal TYPE:NAME, such as User:alice or User:*, not {entry.principal!r}"
+    if kind != USER_TYPE:
+        return f"is for {USER_TYPE}:NAME, not for a principal of type {kind!r}, which nobody has here"
+    if entry.host != WILDCARD and not _is_address(entry.host):
+        return f"takes one address as its host, or * for all: {entry.host!r} would match no client (names and networks are not looked up)"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

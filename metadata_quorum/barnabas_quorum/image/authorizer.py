@@ -14,9 +14,10 @@ WRITE, DELETE or ALTER allows DESCRIBE too, and ALTER_CONFIGS allows DESCRIBE_CO
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from barnabas_quorum.image.acls import WILDCARD, AccessControlEntry
+from barnabas_quorum.image.acls import WILDCARD, AccessControlEntry, normal_host
 from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
 from barnabas_wire.kafka.ids import Uuid
 
@@ -155,6 +156,8 @@ class Authorizer:
             self._resources[entry.resource_type].remove(acl_id, entry)
         for acl_id in entries.keys() - before.keys():
             entry = entries[acl_id]
+            if entry.host != WILDCARD:  # one of an older cluster may be as Java writes it
+                entry = replace(entry, host=normal_host(entry.host))
             self._resources[entry.resource_type].add(acl_id, entry)
         self._entries = entries
 

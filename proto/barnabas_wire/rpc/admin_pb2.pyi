@@ -111,7 +111,7 @@ class DescribeHealthRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeHealthResponse(_message.Message):
-    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance")
+    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance", "acls_in_vain", "acls_in_vain_count")
     IS_HEALTHY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,8 @@ class DescribeHealthResponse(_message.Message):
     NOT_PREFERRED_LEADER_FIELD_NUMBER: _ClassVar[int]
     METADATA_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     BROKERS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    ACLS_IN_VAIN_FIELD_NUMBER: _ClassVar[int]
+    ACLS_IN_VAIN_COUNT_FIELD_NUMBER: _ClassVar[int]
     is_healthy: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     controller_id: int
@@ -142,7 +144,9 @@ class DescribeHealthResponse(_message.Message):
     not_preferred_leader: int
     metadata_timestamp_ms: int
     brokers_in_maintenance: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ...) -> None: ...
+    acls_in_vain: _containers.RepeatedScalarFieldContainer[str]
+    acls_in_vain_count: int
+    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ..., acls_in_vain: _Optional[_Iterable[str]] = ..., acls_in_vain_count: _Optional[int] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")

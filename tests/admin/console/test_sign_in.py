@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from barnabas_admin.console import sign_in as sign_in_module
+from barnabas_admin.console.application import make_application
 from barnabas_admin.console.cluster import ConsoleCluster
-from barnabas_admin.console.sign_in import REST_S_MAX, SignIn
+from barnabas_admin.console.sign_in import PROOF_S_MAX, REST_S_MAX, SignIn
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.console.conftest import Console
@@ -48,6 +49,7 @@ def come_in(console: Console, user: str, password: str) -> httpx.Client:
     return client
 
 
+@pytest.mark.attack("A1", "a console with sign-in shows nothing and acts for nobody who is not signed in")
 def test_nothing_is_shown_before_the_sign_in(console: Console) -> None:
     for path in ("/", "/topics", "/topics/new", "/tv", "/nowhere"):
         answer = console.client.get(path)
@@ -143,6 +145,7 @@ async def test_sessions_that_rest_end_and_the_oldest_makes_room(monkeypatch: pyt
     assert all(each.is_closed for each in opened)
 
 
+@pytest.mark.attack("A9", "205 sign-ins of one user end nobody else's session")
 async def test_who_begins_too_many_sessions_ends_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_module, "SESSIONS_MAX", 3)
     found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
@@ -154,6 +157,7 @@ async def test_who_begins_too_many_sessions_ends_their_own(monkeypatch: pytest.M
     assert await found.find(newcomer) is not None and await found.find(admin) is not None
 
 
+@pytest.mark.attack("A9", "wrong sign-ins of one address delay no other's")
 async def test_wrong_logins_of_one_address_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_module, "REFUSAL_PAUSE_S", 3600)
     found = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
@@ -166,6 +170,7 @@ async def test_wrong_logins_of_one_address_delay_no_other(monkeypatch: pytest.Mo
     await asyncio.gather(*wrong, return_exceptions=True)
 
 
+@pytest.mark.attack("A9", "a form of another site with a planted cookie is refused")
 def test_a_form_of_another_site_changes_nothing(console: Console, secured: LocalCluster) -> None:
     """Cookies are shared among the ports of a host, so that another site can plant a token and its cookie."""
     assert secured.security is not None
@@ -178,8 +183,58 @@ def test_a_form_of_another_site_changes_nothing(console: Console, secured: Local
     assert admin.post("/topics/new", data=form, headers={"origin": console.address}).status_code == 303
 
 
+@pytest.mark.attack("A9", "an endless body to /theme and /sign-in is not read")
 def test_no_body_without_a_length_is_read(console: Console) -> None:
     pieces = (b"theme=dark&" * 1000 for _ in range(1000))
     for path in ("/theme", "/sign-in"):
         with httpx.Client(base_url=console.address, timeout=30) as stranger:
             assert stranger.post(path, content=pieces).status_code == 413, path
+
+
+@pytest.mark.attack("A9", "over TLS no page of another port plants the console's cookies")
+@pytest.mark.parametrize(
+    ("base", "prefix", "is_strict"),
+    [
+        ("https://console.example", "__Host-", True),
+        ("https://console.example:8443", "__Host-", False),
+        ("https://localhost", "__Host-", False),
+        ("http://console.example", "", False),
+    ],
+)
+async def test_over_tls_cookies_are_of_this_host_alone(base: str, prefix: str, is_strict: bool) -> None:
+    sign_in = SignIn(lambda user, password: cast(ConsoleCluster, _Asked(password)))
+    application = make_application(cast(ConsoleCluster, _Asked("right")), sign_in=sign_in, hosts=["console.example"])
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+        page = await client.get("/sign-in")
+        form = {"token": client.cookies[f"{prefix}barnabas_token"], "user": "ada", "password": "right", "back": "/"}
+        if prefix:
+            planted = {"cookie": "barnabas_token=planted"}
+            refused = await client.post("/sign-in", data=form | {"token": "planted"}, headers=planted)
+            assert refused.status_code == 403
+            form["token"] = client.cookies[f"{prefix}barnabas_token"]  # of the page that says so
+        answer = await client.post("/sign-in", data=form)
+        assert answer.status_code == 303
+        cookies = answer.headers.get_list("set-cookie")
+        left = await client.post("/sign-out", data={"token": client.cookies[f"{prefix}barnabas_token"]})
+    assert len(cookies) == 2 and left.status_code == 303
+    for cookie in cookies + left.headers.get_list("set-cookie"):
+        name, _, attributes = cookie.partition("=")
+        assert name.startswith(f"{prefix}barnabas_") and "Path=/;" in cookie and "domain" not in attributes.lower()
+        assert ("Secure" in attributes) is bool(prefix) and "HttpOnly" in attributes
+    assert f"{prefix}barnabas_session" not in client.cookies
+    assert ("strict-transport-security" in page.headers) is is_strict
+
+
+@pytest.mark.attack("A9", "a console's session ends after its user's password was changed")
+async def test_a_session_ends_with_the_password_that_it_began_with() -> None:
+    now, asked = [0.0], _Asked("right")
+    found = SignIn(lambda user, password: cast(ConsoleCluster, asked), clock_s=lambda: now[0])
+    session = await found.begin("ada", "right", None)
+    now[0] = PROOF_S_MAX
+    assert await found.find(session) is not None, "who is let in still goes on"
+    asked.password = "the former one"
+    now[0] += PROOF_S_MAX - 1
+    assert await found.find(session) is not None, "it is not asked at every page"
+    now[0] += 1
+    assert await found.find(session) is None and asked.is_closed

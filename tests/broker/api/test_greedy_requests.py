@@ -55,6 +55,7 @@ def served_extremes(key: int) -> set[int]:
     return {max(api.min_version, message_classes(key)[0].MIN_VERSION), api.max_version}
 
 
+@pytest.mark.attack("A5", "the greediest request of each API keeps to its bounds")
 async def test_the_greediest_request_of_each_api_keeps_to_the_handler_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
+from barnabas_broker.security.access import AccessControl
 from barnabas_log.errors import InvalidBatch
+from barnabas_quorum.image.acls import AccessControlEntry, AclsImage
+from barnabas_quorum.image.authorizer import Authorizer
+from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
 from barnabas_replication.peer import KafkaPeer
 from barnabas_replication.requests import (
     AppendEntry,
@@ -24,7 +28,7 @@ from barnabas_replication.requests import (
     FetchSpec,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -124,6 +128,40 @@ async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
         assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert fetched.responses[1].partitions[0].error_code == 0
         assert replicas.fetches[-1][0].max_wait_ms == 0  # an error must not wait
+
+
+@pytest.mark.attack("A8", "a topic's id gives its name to nobody who may not see the topic")
+@pytest.mark.parametrize(("operation", "is_named"), [(None, False), ("DESCRIBE", True), ("READ", True)])
+async def test_an_id_does_not_give_its_name_away(operation: str | None, is_named: bool) -> None:
+    entries = {}
+    if operation is not None:
+        entries[Uuid(b"one acl of a few")] = AccessControlEntry(
+            resource_type=AclResourceType.TOPIC,
+            resource_name=TOPIC,
+            pattern_type=AclPatternType.LITERAL,
+            principal=ANONYMOUS,
+            host="*",
+            operation=AclOperation[operation],
+            permission=AclPermission.ALLOW,
+        )
+    denied: list[str] = []
+    access = AccessControl(
+        Authorizer(), acls=lambda: AclsImage(entries=entries), on_denied=lambda *told: denied.append(told[3])
+    )
+    async with running_server(make_services(access=access)) as server:
+        client = await RawClient.connect(server)
+        answers = [
+            (await client.call(ProduceRequest(acks=1, topic_data=[topic(0, topic_id=each)]), 13))
+            .responses[0]
+            .partition_responses[0]
+            for each in (TOPIC_ID, STRANGER)
+        ]
+    there, gone = ((each.error_code, (each.error_message or "").partition("id")[0]) for each in answers)
+    if is_named:
+        assert there[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED and TOPIC in there[1]
+    else:
+        assert there == gone and TOPIC not in str(answers)
+    assert denied == [TOPIC], "the denial is noted either way"
 
 
 async def test_only_unknown_ids_never_reach_the_replicas() -> None:

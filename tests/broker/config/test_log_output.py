@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.log_output import JsonFormatter, LogFormat, LogOutputConfig, TextFormatter, start_logging
+from barnabas_broker.config.log_output import (
+    MESSAGE_MAX,
+    WHOLE,
+    JsonFormatter,
+    LogFormat,
+    LogOutputConfig,
+    TextFormatter,
+    start_logging,
+)
 
 
 @pytest.fixture
@@ -47,6 +55,7 @@ def test_a_line_of_json_is_one_object_with_its_traceback() -> None:
     }
 
 
+@pytest.mark.attack("A4", "no client's text forges a line of the node's log")
 def test_no_message_and_no_exception_forges_a_line_of_text() -> None:
     try:
         raise ValueError("two\n2026-01-01T00:00:00.000 INFO forged \x1b]0;owned\x07")
@@ -58,6 +67,18 @@ def test_no_message_and_no_exception_forges_a_line_of_text() -> None:
     assert first.endswith(r"ERROR barnabas_x mechanism \x1b[2JPLAIN\n2026\u2028")
     assert more and all(line.startswith("  ") or line == "Traceback (most recent call last):" for line in more)
     assert "\x1b" not in "".join(more) and "\x07" not in "".join(more)
+
+
+@pytest.mark.attack("A4", "a client's text is cut in the node's log, in text and in JSON")
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter(7)])
+def test_a_message_is_cut_unless_it_is_to_be_whole(formatter: logging.Formatter) -> None:
+    def line(**extra: bool) -> str:
+        record = logging.LogRecord("barnabas_x", logging.INFO, "f", 1, "group %s", ("\x9b" * 32_767,), None)
+        record.__dict__ |= extra
+        return formatter.format(record)
+
+    assert len(line()) < 6 * MESSAGE_MAX + 200 and "32773 characters" in line()
+    assert "\x9b" not in line() and len(line(**WHOLE)) > 4 * 32_767
 
 
 def test_levels_and_rotation_are_the_configs(root_as_it_was: None, tmp_path: Path) -> None:

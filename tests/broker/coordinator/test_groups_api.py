@@ -14,6 +14,8 @@ from barnabas_broker.api import registry
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -68,6 +70,7 @@ class Client:
             transactions=SimpleNamespace(server_version=lambda: 0),
             metadata=bench.metadata,
             unserved=UnservedNotices(),
+            audit=AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0),
         )
 
     async def call(self, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:

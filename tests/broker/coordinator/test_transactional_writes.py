@@ -19,6 +19,8 @@ from barnabas_broker.coordinator.transaction.config import TransactionCoordinato
 from barnabas_broker.coordinator.transaction.state import Producer
 from barnabas_broker.coordinator.transaction.verification import Verification
 from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_log.errors import InvalidTransactionState
 from barnabas_log.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome
@@ -461,7 +463,9 @@ def test_offsets_outside_the_transaction_have_a_code_that_the_client_knows(versi
             topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
         )
         services = SimpleNamespace(
-            metadata=SimpleNamespace(image=make_image(topics={"t": [((1,), (1,), 1)]})), transactional=bench.writes
+            metadata=SimpleNamespace(image=make_image(topics={"t": [((1,), (1,), 1)]})),
+            transactional=bench.writes,
+            audit=AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0),
         )
         access = SimpleNamespace(require=lambda *asked: None, may=lambda *asked: True)
         context = SimpleNamespace(api_version=version, access=access)

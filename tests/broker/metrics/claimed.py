@@ -97,6 +97,7 @@ CLAIMED = {
         purgatory_size                           gauge op
         loop_lag_seconds                         histogram lane
         event_loop_tasks                         gauge lane
+        audit_lines_total                        counter outcome
         topic_records_in_total                   counter topic
         topic_bytes_total                        counter topic direction
         topic_errors_total                       counter topic op

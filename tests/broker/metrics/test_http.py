@@ -106,6 +106,7 @@ async def test_a_slow_client_is_dropped(node: Node, monkeypatch: pytest.MonkeyPa
     assert await send(node, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
+@pytest.mark.attack("A6", "silent connections to the metrics port fail no probe")
 async def test_probes_come_through_whoever_stays_silent(node: Node) -> None:
     idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(CONNECTIONS_MAX)]
     assert (await get(node, "/livez"))[0] == 200
@@ -115,6 +116,7 @@ async def test_probes_come_through_whoever_stays_silent(node: Node) -> None:
         writer.close()
 
 
+@pytest.mark.attack("A9", "no rebound name reads the metrics on loopback")
 async def test_no_name_of_another_site_reads_what_is_on_loopback(node: Node) -> None:
     for host, status in [
         ("evil.example", b"403"),

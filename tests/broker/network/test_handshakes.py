@@ -68,6 +68,7 @@ def test_turns_come_at_the_rate_after_a_second_of_rest() -> None:
     assert [turns.take(200.0) is not None for _ in range(11)] == [True] * 10 + [False]
 
 
+@pytest.mark.attack("A6", "addresses take turns to shake hands")
 def test_addresses_take_turns_and_who_leaves_takes_none() -> None:
     turns = HandshakeTurns(10)
     greedy = joined(turns, *["greedy"] * 5)
@@ -78,6 +79,7 @@ def test_addresses_take_turns_and_who_leaves_takes_none() -> None:
     assert order == [greedy[0], honest[0], greedy[2], honest[1]]
 
 
+@pytest.mark.attack("A6", "silent sockets delay no honest TLS handshake")
 async def test_silent_sockets_delay_no_handshake(
     security: ListenerSecurity, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import ssl
 import struct
@@ -16,6 +17,8 @@ from barnabas_broker.network import connection as connection_module
 from barnabas_broker.network import tls_output
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.listener_security import ListenerSecurity, load_listeners
 from barnabas_log.disk import File, RealDisk
 from barnabas_quorum.image.acls import EMPTY_ACLS
@@ -101,6 +104,7 @@ async def test_a_client_that_logged_in_is_served_and_named() -> None:
         assert [each.principal for each in server.connections] == ["User:alice"]
 
 
+@pytest.mark.attack("A6", "the connections kept for brokers serve followers that log in")
 async def test_when_clients_have_all_connections_a_follower_that_logs_in_still_gets_one() -> None:
     config = NetworkConfig(max_connections=1, inter_broker_connections_reserved=1)
     request = fetch_of_one()
@@ -255,13 +259,23 @@ async def test_a_certificate_names_its_owner(authority: Path, auth: str, user: s
 
 
 @pytest.mark.parametrize("user", ["", "mallory"], ids=["no certificate", "of another authority"])
-async def test_without_a_certificate_of_the_authority_nobody_gets_in(authority: Path, user: str) -> None:
+@pytest.mark.attack("A4", "a certificate of a wrong authority is audited")
+async def test_without_a_certificate_of_the_authority_nobody_gets_in(
+    authority: Path, user: str, tmp_path: Path
+) -> None:
     security = secured("SSL", **files(authority), **{"ssl.client.auth": "required"})
-    async with running_server(make_services(), security=security) as server:
+    path = tmp_path / "audit.log"
+    audit = AuditLog(AuditConfig(audit_log_path=str(path)), node_id=1, clock_ms=lambda: 0)
+    audit.start()
+    async with running_server(make_services(audit=audit), security=security) as server:
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             client = await RawClient.connect(server, tls=trusting(authority, user))
             await client.call(ApiVersionsRequest(), 3)
         assert not server.stats.requests
+        await until(lambda: server.stats.connections_closed["handshake"])
+    audit.close()
+    (refused,) = [json.loads(line) for line in path.with_name("audit.log.login-refused").read_text().splitlines()]
+    assert (refused["how"], refused["host"], refused["listener"]) == ("certificate", "127.0.0.1", LISTENER)
 
 
 @pytest.mark.parametrize("password", ["hers", "his"])

@@ -44,6 +44,8 @@ registry.load_handlers()
 NAME = "1"
 """Of the topic that is there, of the group, of the broker, and of whatever else a request names."""
 REFUSED = frozenset(int(code) for code in REFUSALS.values())
+UNSEEN = {ApiKey.PRODUCE: frozenset((int(ErrorCode.UNKNOWN_TOPIC_ID),))}
+"""Refusals, too, of what the client may not see: by its id it is as what is not there."""
 HIDES = frozenset(
     (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_DELEGATION_TOKEN)
 )
@@ -262,7 +264,7 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
         for key, row in rows():
             if row.door is Door.ANYBODY:
                 continue
-            refusals = REFUSED if key not in HIDES | OWN else frozenset()
+            refusals = REFUSED | UNSEEN.get(key, frozenset()) if key not in HIDES | OWN else frozenset()
             for allowed in without_one(key, row):
                 await matrix.allow("wrong", allowed)
                 reported = await matrix.ask("wrong", key)

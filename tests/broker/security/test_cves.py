@@ -49,6 +49,7 @@ from barnabas_broker.security.sasl.oauthbearer import TokenRules, verify_token
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
+from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.errors import NotOneBatch
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
@@ -286,7 +287,11 @@ def test_cve_2024_31141_and_2025_27817_no_file_and_no_address_is_read_for_a_conf
 
 def scram(password: str = "hers") -> Scram:
     salt, stored_key, server_key, iterations = ScramMechanism("SCRAM-SHA-256").make_auth_info(password)
-    return Scram("SCRAM-SHA-256", {"alice": Verifier(salt, stored_key, server_key, iterations)}.get, unknown_key=b"k")
+    return Scram(
+        "SCRAM-SHA-256",
+        {"alice": Verifier(salt, stored_key, server_key, iterations)}.get,
+        unknown=lambda: Likeness(b"k"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -549,6 +554,7 @@ class _Ending:
     """A mechanism whose credential ends."""
 
     user: str | None = None
+    claimed = ""
     expires_ms: int | None = 5_000
     is_by_delegation_token = False
 
@@ -782,6 +788,7 @@ async def test_cve_2026_10142_our_client_bounds_the_frames_of_a_broker() -> None
 
 
 @pytest.mark.parametrize("iterations", [ITERATIONS_MAX * 2000, ITERATIONS_MAX * 10 - 1, ITERATIONS_MAX + 1])
+@pytest.mark.attack("A8", "our SCRAM client bounds a broker's iterations")
 def test_cve_2026_10143_our_client_bounds_the_iterations_of_a_broker(iterations: int) -> None:
     """A broker that asks for 2 billion keeps the client busy for an hour."""
     steps = login_steps(SaslLogin("SCRAM-SHA-256", "alice", "hers"))

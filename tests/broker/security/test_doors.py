@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -15,12 +16,14 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
+from scramp import ScramClient
 
 from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.server import node_config
+from barnabas_broker.security import callers as callers_module
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
@@ -37,7 +40,15 @@ from barnabas_quorum.records_security import ScramMechanism
 from barnabas_wire.client.properties import AdminSecurity
 from barnabas_wire.client.security import SaslLogin
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, quorum_pb2, quorum_pb2_grpc
+from barnabas_wire.rpc import (
+    admin_pb2,
+    admin_pb2_grpc,
+    controller_pb2,
+    login_pb2,
+    login_pb2_grpc,
+    quorum_pb2,
+    quorum_pb2_grpc,
+)
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, EitherDialer, PemIdentity, TlsDialer, UnknownPeer
 from barnabas_wire.rpc.options import HANDSHAKE_TIMEOUT_KEY, HANDSHAKE_TIMEOUT_MS, SERVER_OPTIONS
 from barnabas_wire.rpc.peers import PeerGuard, nodes_named, peer_name
@@ -119,6 +130,7 @@ def test_a_name_says_which_node_of_which_cluster() -> None:
 
 
 @pytest.mark.parametrize("kind", [x509.UniformResourceIdentifier, x509.RFC822Name])
+@pytest.mark.attack("A7", "URIs and e-mail addresses of a certificate make nobody a node")
 async def test_a_name_that_is_no_dns_name_makes_nobody_a_node(
     kind: type[x509.GeneralName], authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,18 +483,18 @@ def credential(password: str) -> ScramCredential:
 class Desk:
     """An admin listener, with one user and a clock that the test turns."""
 
-    def __init__(self, door: DoorSecurity) -> None:
+    def __init__(self, door: DoorSecurity, audit: AuditLog) -> None:
         assert door.credentials is not None
         self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
         self.now_ms = 0
-        callers = AdminCallers(
+        self.callers = AdminCallers(
             door,
             credentials=lambda: ScramImage(credentials=self.users),
             clock_ms=lambda: self.now_ms,
-            audit=AuditLog(AuditConfig(), node_id=1, clock_ms=lambda: 0),
+            audit=audit,
         )
-        self.server = new_server([callers])
-        callers.add_to(self.server)
+        self.server = new_server([self.callers])
+        self.callers.add_to(self.server)
         admin_pb2_grpc.add_AdminServicer_to_server(Admin(), self.server)  # type: ignore[abstract]  # one method is enough
         certificates = door.credentials.server_credentials(demands_certificate=not door.protocol.has_sasl)
         self.port = self.server.add_secure_port("127.0.0.1:0", certificates)
@@ -495,17 +507,20 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def desk(authority: Path, protocol: str) -> AsyncIterator[Desk]:
+async def desk(authority: Path, protocol: str, audit_path: str = "") -> AsyncIterator[Desk]:
     settings = properties(authority, "node-1") | {
         "listener.security.protocol.map": f"{ADMIN}:{protocol}",
         "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     }
-    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN])
+    audit = AuditLog(AuditConfig(audit_log_path=audit_path), node_id=1, clock_ms=lambda: 0)
+    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN], audit)
+    audit.start()
     await opened.server.start()
     try:
         yield opened
     finally:
         await opened.server.stop(None)
+        audit.close()
 
 
 def admin_security(authority: Path, name: str | None, login: SaslLogin | None = None) -> AdminSecurity:
@@ -569,3 +584,93 @@ async def test_a_made_up_token_is_nobodys(authority: Path) -> None:
                         admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", words),)
                     )
                 assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.attack(
+    "A4", "a made-up bearer and a wrong password at the admin listener are audited, with the user's name"
+)
+async def test_who_is_refused_is_in_the_audit_log(authority: Path, tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    async with desk(authority, "SASL_SSL", str(path)) as opened:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await admin_pb2_grpc.AdminStub(channel).DescribeCluster(
+                    admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", "Bearer x"),)
+                )
+        guessing = admin_security(authority, None, SaslLogin("SCRAM-SHA-256", "alice", "guessed"))
+        with await opened.client(guessing) as client, pytest.raises(AdminError, match="user or password is wrong"):
+            await opened.who_am_i(client)
+    refused = [json.loads(line) for line in path.with_name("audit.log.login-refused").read_text().splitlines()]
+    assert ("", "token") in [(line["user"], line["how"]) for line in refused]
+    assert ("alice", "SCRAM") in [(line["user"], line["how"]) for line in refused]
+    assert {(line["listener"], line["host"]) for line in refused} == {("admin", "127.0.0.1")}
+
+
+@pytest.mark.attack("A7", "the admin listener gives no token for a login begun with the former password")
+async def test_a_login_begun_before_the_password_changed_gets_no_token(authority: Path) -> None:
+    async with desk(authority, "SASL_SSL") as opened:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            stub, client = login_pb2_grpc.LoginStub(channel), ScramClient(["SCRAM-SHA-256"], "alice", "hers")
+            first = login_pb2.BeginLoginRequest(
+                mechanism="SCRAM-SHA-256", client_first=client.get_client_first().encode()
+            )
+            begun = await stub.BeginLogin(first, timeout=TIMEOUT_S)
+            client.set_server_first(begun.server_first.decode())
+            opened.users[ScramUser("alice", ScramMechanism.SCRAM_SHA_256)] = credential("another")
+            final = login_pb2.FinishLoginRequest(
+                exchange=begun.exchange, client_final=client.get_client_final().encode()
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.FinishLogin(final, timeout=TIMEOUT_S)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+class Peer:
+    """The context of a call from an address."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def peer(self) -> str:
+        return f"ipv4:{self._host}:1"
+
+    async def abort(self, code: grpc.StatusCode, words: str) -> None:
+        raise PermissionError(words)
+
+
+@pytest.mark.attack("A7", "logins that one address begins, and tokens that one user takes, push out no other's")
+async def test_who_begins_too_many_logins_pushes_out_none_of_others(
+    authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers_module, "EXCHANGES_MAX", 10)
+    monkeypatch.setattr(callers_module, "TOKENS_MAX", 10)
+    async with desk(authority, "SASL_SSL") as opened:
+        opened.users[ScramUser("mallory", ScramMechanism.SCRAM_SHA_256)] = credential("his")
+
+        async def begin(user: str, password: str, host: str) -> tuple[ScramClient, bytes]:
+            client = ScramClient(["SCRAM-SHA-256"], user, password)
+            first = client.get_client_first().encode()
+            request = login_pb2.BeginLoginRequest(mechanism="SCRAM-SHA-256", client_first=first)
+            begun = await opened.callers.BeginLogin(request, Peer(host))
+            client.set_server_first(begun.server_first.decode())
+            return client, begun.exchange
+
+        async def finish(client: ScramClient, exchange: bytes) -> str:
+            final = client.get_client_final().encode()
+            request = login_pb2.FinishLoginRequest(exchange=exchange, client_final=final)
+            return str((await opened.callers.FinishLogin(request, Peer("10.0.0.1"))).token)
+
+        honest = await begin("alice", "hers", "10.0.0.1")
+        for _ in range(50):
+            await begin("nobody", "guess", "10.0.0.66")
+        token = await finish(*honest)
+        for _ in range(50):
+            await finish(*await begin("mallory", "his", "10.0.0.66"))
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            answer = await admin_pb2_grpc.AdminStub(channel).DescribeCluster(
+                admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", f"Bearer {token}"),)
+            )
+    assert answer.cluster_id == "User:alice"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,7 @@ def test_a_broker_shows_its_renewed_certificate_to_others_too(authority: Path) -
     assert _shown(config.client_security.tls(), server.context) not in (None, before)
 
 
+@pytest.mark.attack("A7", "an authority that is taken out of the truststore is trusted no more")
 def test_an_authority_that_is_taken_away_is_trusted_no_more(authority: Path, tmp_path: Path) -> None:
     """By neither side, without a restart: OpenSSL itself forgets none that a context once had."""
     pki.init(tmp_path, name="Another")
@@ -241,7 +243,44 @@ def _served(tls: ServerTls, authority: Path) -> bytes | None:
         ("RULE:^CN=([^,]*),OU=hosts$/$1/L, RULE:^CN=([^,]*),.*$/other-$1/, DEFAULT", "CN=bob,OU=x", "other-bob"),
         ("RULE:^CN=([^,]*),OU=hosts$/$1/L, DEFAULT", "O=else", "O=else"),
         ("RULE:^CN=([^,]*),OU=hosts$/$1/L", "O=else", None),
+        # what Kafka's own documentation and tests have, with java.util.regex's outcome
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", "CN=serviceuser,OU=ServiceUsers,O=Unknown", "serviceuser"),
+        (
+            "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L",
+            "CN=Adm,OU=Op,O=U,L=Z,ST=ZH,C=CH",
+            "adm@op",
+        ),
+        (r"RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L", "C=CH,O=x,CN=Kafka.1,OU=y", "kafka.1"),
+        (r"RULE:^cn=(.?),ou=(.?),dc=(.?),dc=(.?)$/$1@$2/", "cn=a,ou=b,dc=c,dc=d", "a@b"),
+        (r"RULE:^CN=(\d+)-(\w+)(?:,.*)?$/$2_$1/U", "CN=17-abc,O=x", "ABC_17"),
+        (r"RULE:^CN=(?:(a)|(b)).*$/x$1y$2/", "CN=b,O=x", "xyb"),
+        ("RULE:(?i)^cn=([^,]+).*$/$1/", "CN=Ann,O=x", "Ann"),
+        ("RULE:^CN=([^,]+)$/$0/", "CN=ann", "CN=ann"),
+        (r"RULE:^CN=([^,]+)\/(.*)$/$1\/\$2/", "CN=a/b", "a/$2"),
+        ("RULE:^CN=(Zoë|Jürg),.*$/$1/", "CN=Jürg,O=x", "Jürg"),
+        ("RULE:^CN=a|CN=ab$/hit/", "CN=ab", "hit"),
+        ("RULE:^CN=a.c$/hit/", "CN=a\nc", None),
     ],
 )
 def test_the_first_rule_that_matches_names_a_client(rules: str, subject: str, name: str | None) -> None:
     assert map_subject(parse_rules(rules), subject) == name
+
+
+@pytest.mark.attack("A8", "a certificate's subject does not hold the loop by a rule that backtracks")
+def test_a_subject_is_matched_in_linear_time() -> None:
+    rules = parse_rules("RULE:^CN=(([a-z]+)+)+,O=x$/$1/,RULE:^(.*?)*=(.*,?)*;$/$1/")
+    since = time.process_time()
+    assert map_subject(rules, f"CN={'a' * 26}!") is None
+    assert map_subject(rules, f"CN={'a' * 10_000}!") is None
+    assert time.process_time() - since < 1.0
+
+
+@pytest.mark.parametrize("pattern", [r"CN=(a)\1", "(?=CN)", "(?<!x)CN=.*", "CN=(", "x{1001}"])
+def test_a_pattern_without_linear_time_stops_the_start(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules: .* RE2"):
+        parse_rules(f"RULE:{pattern}/$0/")
+
+
+def test_a_group_that_is_not_there_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="names a group"):
+        parse_rules("RULE:^CN=(.*)$/$2/")

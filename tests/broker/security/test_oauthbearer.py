@@ -100,6 +100,19 @@ def test_a_signed_token_lets_its_subject_in_until_it_expires(change: dict[str, A
     assert exchange.expires_ms == jwt.decode(good, options={"verify_signature": False})["exp"] * 1000
 
 
+@pytest.mark.attack("A4", "a refused bearer token leaves the name that it claims")
+def test_a_refused_token_says_whose_it_claims_to_be() -> None:
+    for bad, claimed in (
+        (token(OTHER_KEY, sub="mallory"), "mallory"),
+        (forged({"alg": "none"}), "alice"),
+        ("x.y.z", ""),
+    ):
+        exchange = OAuthBearer(RULES, parse_jwks(JWKS).get)
+        with pytest.raises(LoginRefused):
+            exchange.step(message(f"Bearer {bad}"))
+        assert (exchange.user, exchange.claimed) == (None, claimed)
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

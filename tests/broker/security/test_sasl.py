@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from functools import partial
 
 import pytest
 from scramp import ScramClient, ScramMechanism
@@ -14,6 +15,7 @@ from barnabas_broker.security.sasl.mechanism import LoginRefused
 from barnabas_broker.security.sasl.plain import TOKEN_BYTES_MAX, Plain
 from barnabas_broker.security.sasl.scram import FindToken, Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
+from barnabas_broker.security.unknown_users import Likeness
 from barnabas_wire.client.security import SaslLogin, login_steps
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
@@ -21,7 +23,7 @@ from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateReque
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 PASSWORDS = {"alice": "in the looking-glass", "émile": "ça"}
-KEY = b"of this process"
+LIKE = partial(Likeness, b"of this cluster")
 
 
 def verifier_of(mechanism: str, password: str = "hers", iterations: int = 4096) -> Verifier:
@@ -30,7 +32,7 @@ def verifier_of(mechanism: str, password: str = "hers", iterations: int = 4096) 
 
 
 def scram(mechanism: str = NAMES[0], **users: Verifier) -> Scram:
-    return Scram(mechanism, users.get, unknown_key=KEY)
+    return Scram(mechanism, users.get, unknown=LIKE)
 
 
 @pytest.mark.parametrize("user", PASSWORDS)
@@ -83,7 +85,7 @@ def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(mechanism: str
     client.set_server_first(exchange.step(client.get_client_first().encode()).decode())
     with pytest.raises(LoginRefused, match=r"^user or password is wrong$"):
         exchange.step(client.get_client_final().encode())
-    assert exchange.user is None
+    assert exchange.user is None and exchange.claimed == user
 
 
 def test_an_unknown_user_has_the_same_salt_each_time_and_another_than_others() -> None:
@@ -135,7 +137,7 @@ def test_what_is_no_scram_exchange_is_refused(token: bytes) -> None:
 def session(lifetime_ms: int = 0) -> SaslSession:
     verifiers = {"alice": verifier_of(NAMES[0])}
     return SaslSession(
-        {"PLAIN": lambda: Plain(PASSWORDS), NAMES[0]: lambda: Scram(NAMES[0], verifiers.get, unknown_key=KEY)},
+        {"PLAIN": lambda: Plain(PASSWORDS), NAMES[0]: lambda: Scram(NAMES[0], verifiers.get, unknown=LIKE)},
         lifetime_ms=lifetime_ms,
     )
 
@@ -269,7 +271,7 @@ NOBODY: dict[str, Verifier] = {}
 def token_login(token_id: str, password: str, *, signs_extension: bool = True, find: FindToken | None = None) -> Scram:
     """The exchange of a client that logs in with a delegation token, as Java's writes it."""
     tokens = {"tid": TokenVerifier("alice", "the hmac", 5_000)}
-    server = Scram(NAMES[0], NOBODY.get, unknown_key=KEY, find_token=find or tokens.get)
+    server = Scram(NAMES[0], NOBODY.get, unknown=LIKE, find_token=find or tokens.get)
     client = ScramClient([NAMES[0]], token_id, password)
     first = client.get_client_first() + ",tokenauth=true"
     if signs_extension:
@@ -294,7 +296,7 @@ def test_who_has_none_is_refused(token_id: str, password: str, signs_extension: 
 
 
 def test_a_token_is_no_user_and_a_user_no_token() -> None:
-    server = Scram(NAMES[0], {"alice": verifier_of(NAMES[0])}.get, unknown_key=KEY)
+    server = Scram(NAMES[0], {"alice": verifier_of(NAMES[0])}.get, unknown=LIKE)
     client = ScramClient([NAMES[0]], "alice", "hers")
     first = client.get_client_first() + ",tokenauth=true"
     client.client_first_bare += ",tokenauth=true"
@@ -307,7 +309,7 @@ def test_a_token_is_no_user_and_a_user_no_token() -> None:
     "extension", [",tokenauth=false", ",tokenauth=true,tokenauth=true", ",x=y,tokenauth=true", ",tokenauth"]
 )
 def test_other_extensions_make_no_token(extension: str) -> None:
-    server = Scram(NAMES[0], NOBODY.get, unknown_key=KEY, find_token={"tid": TokenVerifier("alice", "p", 1)}.get)
+    server = Scram(NAMES[0], NOBODY.get, unknown=LIKE, find_token={"tid": TokenVerifier("alice", "p", 1)}.get)
     first = ScramClient([NAMES[0]], "tid", "p").get_client_first() + extension
     with pytest.raises(LoginRefused):
         server.step(first.encode())

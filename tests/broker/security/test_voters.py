@@ -67,7 +67,7 @@ async def test_a_forwarded_change_is_refused_by_the_leader_and_audited_there(
             assert (await ask(removal(asker=asked_by("root"))))[0] == passed
             # what a replica asks for itself is no operator's: its certificate is compared at the door
             assert (await ask(removal(joiner=STRANGER)))[0] not in (refused, 0)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in path.with_name("audit.log.denied").read_text().splitlines()]
     denied = [
         (line["principal"], line["host"], line["operation"], line["resource_type"])
         for line in lines

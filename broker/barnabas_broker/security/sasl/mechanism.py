@@ -24,6 +24,8 @@ class Mechanism(Protocol):
 
     user: str | None
     """Who logged in; None until the exchange is complete."""
+    claimed: str
+    """Who the client says it is, which nobody has checked, for the audit log alone; "" until it says so."""
     expires_ms: int | None
     """When what it logged in with ends, ms since 1970; None: never."""
     is_by_delegation_token: bool

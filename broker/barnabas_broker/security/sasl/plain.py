@@ -22,6 +22,7 @@ class Plain:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """passwords: of all users, by name."""
         self.user: str | None = None
+        self.claimed = ""
         self.expires_ms: int | None = None
         self.is_by_delegation_token = False
         self._passwords = passwords
@@ -37,6 +38,7 @@ class Plain:
         if len(parts) != 3 or not parts[1] or not parts[2]:
             raise LoginRefused("the PLAIN token is not [authorization id] NUL user NUL password")
         authorization_id, user, password = parts
+        self.claimed = user
         expected = self._passwords.get(user)
         is_right = hmac.compare_digest(password.encode(), (expected or "").encode())
         if expected is None or not is_right:

@@ -1,10 +1,11 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), over scramp: a login that shows no password to anybody who listens.
 
 May touch:  its arguments.            Must not touch: sockets, clock, files, passwords (the server has only keys derived from them).
-Invariants: a user that does not exist gets a salt of its own, always the same, and fails at the proof like a wrong password;
+Invariants: a user that does not exist gets iterations and a salt as others have, always the same, and fails at the proof like a wrong
+            password; a credential that changed or a token that ended during the exchange lets nobody in;
             the nonce of the last message is the whole one that was agreed on (CVE-2024-56128), or the client's own and then that one,
             as librdkafka before 2.6.1 sends it; nothing else may precede it (Kafka takes anything that ends with its own part).
-Read next:  mechanism.py; metadata_quorum/image/scram.py, where the credentials are.
+Read next:  mechanism.py; ../unknown_users.py; metadata_quorum/image/scram.py, where the credentials are.
 
 Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
 is the token's owner. scramp refuses extensions, so it gets the message without them, and the text that was signed.
@@ -20,12 +21,12 @@ from typing import NamedTuple
 from scramp import ScramException, ScramMechanism
 
 from barnabas_broker.security.sasl.mechanism import LoginRefused
+from barnabas_broker.security.unknown_users import Likeness
 
 TOKEN_BYTES_MAX = 4096
-ITERATIONS_OF_UNKNOWN = 4096
+WRONG = "user or password is wrong"
 TOKEN_EXTENSION_AT = ",tokenauth"
 TOKEN_EXTENSION = "=true"
-_SALT_BYTES = 20
 
 
 class Verifier(NamedTuple):
@@ -50,23 +51,28 @@ FindToken = Callable[[str], TokenVerifier | None]
 """By token id; None for one that is not there, or not any more."""
 FindVerifier = Callable[[str], Verifier | None]
 """By user name."""
+FindLikeness = Callable[[], Likeness]
+"""What users look like that do not exist, as of now."""
 
 
 class Scram:
     """One login with a mechanism of the family."""
 
     def __init__(
-        self, name: str, find: FindVerifier, *, unknown_key: bytes, find_token: FindToken = lambda token_id: None
+        self, name: str, find: FindVerifier, *, unknown: FindLikeness, find_token: FindToken = lambda token_id: None
     ) -> None:
-        """unknown_key: a secret of this process, from which the salts of users that do not exist are made."""
         self.user: str | None = None
+        self.claimed = ""
         self.expires_ms: int | None = None
         self.is_by_delegation_token = False
         self._name = name
         self._find_token = find_token
-        self._claimed: str | None = None
+        self._owner: str | None = None
+        """Who the login is for once the proof is right."""
         self._find = find
-        self._unknown_key = unknown_key
+        self._unknown = unknown
+        self._found: Verifier | None = None
+        """What the exchange began with."""
         self._server = ScramMechanism(name).make_server(self._verifier)
         self._steps = 0
 
@@ -87,10 +93,12 @@ class Scram:
                 self._allow_own_nonce_twice(text)
                 self._server.set_client_final(text)
                 answer = str(self._server.get_server_final()).encode()
-                self.user = self._claimed
+                if self._look_up(self.claimed) != self._found:
+                    raise LoginRefused(WRONG)  # the password was changed meanwhile, or the token has ended
+                self.user = self._owner
                 return answer
         except (ScramException, ValueError, IndexError, KeyError) as error:
-            wrong = "user or password is wrong" if self._steps == 2 else f"this is not a SCRAM exchange: {error}"
+            wrong = WRONG if self._steps == 2 else f"this is not a SCRAM exchange: {error}"
             raise LoginRefused(wrong) from None
         raise LoginRefused("the SCRAM exchange is over")
 
@@ -111,29 +119,34 @@ class Scram:
             self._server.nonce = type(agreed)(twice)
 
     def _verifier(self, user: str) -> Verifier:
-        found = self._token(user) if self.is_by_delegation_token else self._find(user)
+        self.claimed = user
+        self._found = self._look_up(user)
         if not self.is_by_delegation_token:
-            self._claimed = user
-        if found is not None:
-            return found
+            self._owner = user
+        if self._found is not None:
+            return self._found
         # a stored key of which nobody knows the client key: no proof can be right
-        salt = hmac.digest(self._unknown_key, b"salt" + user.encode(), "sha512")[:_SALT_BYTES]
+        like = self._unknown()
         size = self._server.m.hf().digest_size
-        key = hmac.digest(self._unknown_key, b"key" + user.encode(), "sha512")[:size]
-        return Verifier(salt, key, key, ITERATIONS_OF_UNKNOWN)
+        key = hmac.digest(like.key, b"key" + user.encode(), "sha512")[:size]
+        return Verifier(like.salt(user), key, key, like.iterations)
+
+    def _look_up(self, user: str) -> Verifier | None:
+        return self._token(user) if self.is_by_delegation_token else self._find(user)
 
     def _token(self, token_id: str) -> Verifier | None:
         token = self._find_token(token_id)
         if token is None:
             return None
-        self._claimed, self.expires_ms = token.owner, token.expires_ms
-        return _verifier_of_token(self._name, token.password)
+        self._owner, self.expires_ms = token.owner, token.expires_ms
+        like = self._unknown()  # a token that is there looks as one that is not
+        return _verifier_of_token(self._name, token.password, like.salt(token_id), like.iterations)
 
 
 @lru_cache(maxsize=1024)
-def _verifier_of_token(mechanism: str, password: str) -> Verifier:
-    """Derived once: it takes 2.5 ms, and anybody may ask for it before the login."""
-    salt, stored_key, server_key, iterations = ScramMechanism(mechanism).make_auth_info(
-        password, iteration_count=ITERATIONS_OF_UNKNOWN
+def _verifier_of_token(mechanism: str, password: str, salt: bytes, iterations: int) -> Verifier:
+    """Derived once: it takes 5 ms, and anybody may ask for it before the login."""
+    _, stored_key, server_key, _ = ScramMechanism(mechanism).make_auth_info(
+        password, iteration_count=iterations, salt=salt
     )
     return Verifier(salt, stored_key, server_key, iterations)

@@ -20,6 +20,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 
 USER = "User:"
+MECHANISM_LENGTH_MAX = 20
+"""Of a mechanism's name (RFC 4422). What a client says beyond that is repeated in no answer and no log."""
 _ALWAYS = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE))
 _WHILE_LOGGING_IN = frozenset((ApiKey.SASL_AUTHENTICATE,))
 _LOGIN = _ALWAYS | _WHILE_LOGGING_IN
@@ -57,6 +59,8 @@ class SaslSession:
         """That the client chose last."""
         self.reason = ""
         """Why it was refused, in words."""
+        self.claimed = ""
+        """Who the client of the last exchange says it is, which nobody has checked."""
         self._exchange: Mechanism | None = None
         self._expires_ms: int | None = None
 
@@ -92,7 +96,7 @@ class SaslSession:
         if factory is None:
             self._refuse(
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-                f"this listener takes {', '.join(self._mechanisms)}, not {mechanism}",
+                f"this listener takes {', '.join(self._mechanisms)}, not {mechanism[:MECHANISM_LENGTH_MAX]!r}",
             )
         self._exchange = factory()
         self.state = LoginState.CHOSEN
@@ -108,6 +112,7 @@ class SaslSession:
         try:
             answer = exchange.step(token)
         except LoginRefused as refusal:
+            self.claimed = exchange.claimed
             self.state = LoginState.REFUSED
             self.reason = refusal.message
             raise
