@@ -788,6 +788,7 @@ def test_the_topic_id_of_a_killed_process_is_durable_after_a_clean_stop(disk: Me
         assert open_log(disk.crash(Random(seed))).topic_id == Uuid(b"a" * 16)
 
 
+@pytest.mark.attack("A2", "a topic's owner cannot make look-ups long")
 def test_an_owner_of_a_topic_cannot_make_look_ups_long() -> None:
     """Between two index entries the headers are walked over on the loop: with one entry in a gigabyte a fetch took it for seconds."""
     log = open_log(MemoryDisk(), config=make_config(segment_bytes=1 << 20, index_interval_bytes=2**31 - 1))

@@ -117,6 +117,7 @@ def asking(topic: str, time_ms: int) -> list[tuple[Any, int]]:
     return [*((each, 7) for each in listed), (fetched, 11)]
 
 
+@pytest.mark.attack("A2", "what is inside of batches costs no turn of the loop")
 async def test_what_is_inside_of_batches_costs_no_turn_of_the_loop(tmp_path: Path) -> None:
     """Producers, and whoever asks for what they wrote: CPU of the loop's thread is measured, since flat loops make no calls."""
     now = now_ms()
@@ -185,6 +186,7 @@ async def kept_bytes(client: GreedyClient, key: int) -> int:
     return kept
 
 
+@pytest.mark.attack("A5", "names without end are kept by no connection that stays")
 async def test_names_without_end_are_kept_by_no_connection_that_stays(tmp_path: Path) -> None:
     beyond = []
     judged = {

@@ -33,6 +33,7 @@ class Groups:
         self.pending.remove(member_id)
 
 
+@pytest.mark.attack("A5", "a connection holds one member id of a group")
 async def test_a_connection_holds_one_member_id_of_a_group_and_none_once_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -339,6 +339,7 @@ async def test_an_empty_produce_is_answered() -> None:
         assert answer.responses == []
 
 
+@pytest.mark.attack("A5", "strangers open no fetch sessions of replicas")
 async def test_who_is_no_broker_of_the_cluster_opens_no_fetch_session(tmp_path: Path) -> None:
     """One is kept for each replica id, which a client of an open cluster makes up."""
     async with single_broker(tmp_path, topics={TOPIC: 1}) as broker:

@@ -188,6 +188,7 @@ COMPACTED = LogConfig(
 )
 
 
+@pytest.mark.attack("A2", "a few bytes that claim a million keys cost the loop nothing")
 @pytest.mark.parametrize("kind", [CompressionType.ZSTD, CompressionType.GZIP])
 async def test_a_few_bytes_that_are_a_million_keys_cost_the_loop_nothing(tmp_path: Path, kind: CompressionType) -> None:
     """6 KB took three seconds of it: the broker was fenced, and other producers waited for a minute."""
@@ -248,6 +249,7 @@ def listing(timestamp_ms: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
 
 
+@pytest.mark.attack("A2", "a search by time opens a lying batch once, off the loop")
 async def test_a_search_by_time_opens_a_lie_once_and_not_in_this_process(tmp_path: Path) -> None:
     """Each one took 10 s of CPU, under the lock that the data loop needs, for DESCRIBE alone."""
     async with broker_with_a_lie(tmp_path) as (broker, asked_ms):
@@ -259,6 +261,7 @@ async def test_a_search_by_time_opens_a_lie_once_and_not_in_this_process(tmp_pat
         assert time.process_time() - began_s < 1
 
 
+@pytest.mark.attack("A2", "a search by time ends with its client")
 async def test_a_search_ends_with_the_client_that_asked_for_it(tmp_path: Path) -> None:
     async with broker_with_a_lie(tmp_path) as (broker, asked_ms):
         client = await RawClient.connect(broker.server)

@@ -710,6 +710,7 @@ def pending(driver: GroupDriver) -> list[str]:
     return list(driver.shard.groups[GROUP].pending_members)
 
 
+@pytest.mark.attack("A5", "member ids that were only asked for are counted")
 def test_ids_that_were_asked_for_count_as_members() -> None:
     driver = GroupDriver(group_max_size=3)
     asked = [driver.join() for _ in range(4)]
@@ -752,6 +753,7 @@ def test_an_id_ends_with_the_connection_that_asked_for_it() -> None:
     assert len(driver.shard.groups[GROUP].members) == 1, "who has joined stays"
 
 
+@pytest.mark.attack("A5", "what members say of themselves takes bounded memory")
 def test_what_members_say_of_themselves_takes_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "MEMBERS_BYTES_MAX", 10_000)
     driver = GroupDriver()

@@ -178,6 +178,7 @@ def test_an_answer_whose_throttle_time_is_nowhere_known_stays_as_it_is() -> None
     assert with_throttle(ApiKey.METADATA, 12, (), 5) == ()
 
 
+@pytest.mark.attack("A5", "client ids that a client makes up do not fill the memory")
 async def test_names_that_a_client_makes_up_do_not_fill_the_memory() -> None:
     """Each of 10,000 windows was kept by a client id of up to 32 KB."""
     async with running_server(make_services()) as server:

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from barnabas_broker.node.grpc_connections import (
     ADDRESS_SHARE,
     CONNECTIONS_MAX,
@@ -102,6 +104,7 @@ async def test_connections_of_one_address_are_bounded_and_no_other_socket_is_tou
     await server.stop(0)
 
 
+@pytest.mark.attack("A6", "one address does not take all connections of an admin listener")
 async def test_a_stranger_cannot_fill_an_admin_listener(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 1024:
