@@ -15,6 +15,7 @@ checkpoint's own name. It is written before its file. Layout (text, UTF-8):
 
 What it means, when they are read:
     both say the same                        proved
+    the twin is damaged or another's         the file, said; but no log start, for either may be of another file: see SavedOffsets.load
     no twin                                  a version without twins wrote the file, as it removes them when it starts: taken as
                                              it is, as that version would; or the twin alone was lost: likewise, and said
     the file is missing or unreadable        the twin's entries; said

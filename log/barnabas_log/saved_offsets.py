@@ -84,7 +84,9 @@ class SavedOffsets:
         """
         points = self._read(checkpoints.RECOVERY_POINTS_FILE)
         starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
-        self.recovery_points, self.log_starts = points.offsets, starts.offsets
+        self.recovery_points = points.offsets
+        # Where what was there to prove them is damaged, they may be another file's numbers: a start that is too low loses nothing.
+        self.log_starts = {} if starts.twin is None and starts.doubt else starts.offsets
         self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE).offsets
         clean = self._read(checkpoints.CLEAN_OFFSETS_FILE)
         self.clean_offsets, self.has_clean_offsets = clean.offsets, clean.is_known

@@ -92,6 +92,17 @@ async def test_a_start_is_in_doubt_where_file_or_twin_was_there_and_does_not_pro
     assert bool(manager.stats.checkpoints_doubted) == bool(expected)
 
 
+async def test_numbers_of_another_checkpoint_empty_no_log() -> None:
+    """The high watermarks and their twin in the place of the log starts: all below them would be gone."""
+    disk = await written()
+    for below in ("", f"{OWN_DIRECTORY}/"):
+        content = disk.read_file(f"data/{below}{HIGH_WATERMARKS_FILE}")
+        disk.write_file_atomically(f"data/{below}{LOG_START_OFFSETS_FILE}", content)
+    manager = await started(disk)
+    assert doubted(manager) == {NAME, OTHER}
+    assert {log.log_start_offset for log in manager.logs.values()} == {0}
+
+
 async def test_an_older_copy_of_both_is_contradicted_by_the_epochs(caplog: pytest.LogCaptureFixture) -> None:
     disk = await written()
     manager = await started(disk)

@@ -75,8 +75,7 @@ class SnapshotFiles:
 
     def prove(self, snapshot_id: SnapshotId) -> SnapshotHead:
         """Read and check all of a whole snapshot. Blocks. Raises DamagedSnapshot, OSError."""
-        path = self.path(snapshot_id)
-        return self._prove(path, path)
+        return self._prove(self.path(snapshot_id), snapshot_id)
 
     def read(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:
         """(size of the whole snapshot, bytes at `position`). Raises FileNotFoundError when there is none of that id."""
@@ -123,7 +122,7 @@ class SnapshotFiles:
         """Make the part whole: proved, flushed, renamed, its name flushed. Raises DamagedSnapshot (the part is gone then)."""
         file = self._parts[snapshot_id]
         try:
-            head = await self._disk.run(self._prove, file.path, self.path(snapshot_id))
+            head = await self._disk.run(self._prove, file.path, snapshot_id)
         except DamagedSnapshot:
             self.drop_part(snapshot_id)
             raise
@@ -160,10 +159,10 @@ class SnapshotFiles:
         for snapshot_id in list(self._parts):
             self.drop_part(snapshot_id)
 
-    def _prove(self, path: str, name: str) -> SnapshotHead:
+    def _prove(self, path: str, snapshot_id: SnapshotId) -> SnapshotHead:
         file = self._disk.open(path)
         try:
-            return prove_snapshot(file.read, name=name)
+            return prove_snapshot(file.read, name=self.path(snapshot_id), end_offset=snapshot_id.end_offset)
         finally:
             file.close()
 

@@ -70,8 +70,8 @@ def register_broker(
     if request.cluster_id != cluster_id:
         raise KafkaError.of(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"broker {request.broker_id} belongs to cluster {request.cluster_id}, this is {cluster_id}; "
-            "point it at its own controllers, or give it empty directories",
+            f"broker {request.broker_id} belongs to cluster {request.cluster_id} by its meta.properties, this is {cluster_id}: correct its "
+            "controller.quorum.bootstrap.servers, give it empty log.dirs, or restore meta.properties where it was damaged",
         )
     _check_shape(image, request)
     require_served(image, request.features, f"broker {request.broker_id}")

@@ -36,8 +36,9 @@ def register_controller(
     if request.cluster_id != context.cluster_id:
         raise KafkaError.of(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"controller {request.controller_id} belongs to cluster {request.cluster_id}, this is {context.cluster_id}; "
-            "point it at its own quorum, or give it empty directories",
+            f"controller {request.controller_id} belongs to cluster {request.cluster_id} by its meta.properties, this is "
+            f"{context.cluster_id}: correct its controller.quorum.bootstrap.servers, give it an empty metadata.log.dir, or restore "
+            "meta.properties where it was damaged",
         )
     names = [endpoint.listener for endpoint in request.endpoints]
     if request.controller_id < 0 or not names or len(set(names)) != len(names):

@@ -67,10 +67,10 @@ def voters_records(voters: VoterSet, *, writes_version: bool = True) -> list[Con
     return stated
 
 
-def header_record(*, last_contained_log_timestamp_ms: int) -> ControlRecord:
-    """What a snapshot begins with; the time is that of the last record whose effect it holds."""
+def header_record(*, last_contained_log_timestamp_ms: int, end_offset: int) -> ControlRecord:
+    """What a snapshot begins with; the time is that of the last record whose effect it holds, the offset that in its name, -1 = unsaid."""
     return ControlRecordType.SNAPSHOT_HEADER, SnapshotHeader(
-        last_contained_log_timestamp=last_contained_log_timestamp_ms
+        last_contained_log_timestamp=last_contained_log_timestamp_ms, end_offset=end_offset
     )
 
 
@@ -102,9 +102,10 @@ def decode_voters(value: Buffer) -> VoterSet:
         raise CorruptBatch(f"a Voters record states no voter set: {error}") from None
 
 
-def decode_header(value: Buffer) -> int:
-    """The last contained timestamp of a SnapshotHeader record."""
-    return int(decode(SnapshotHeader, 0, value).last_contained_log_timestamp)
+def decode_header(value: Buffer) -> SnapshotHeader:
+    """A SnapshotHeader record. Raises MalformedMessage."""
+    header: SnapshotHeader = decode(SnapshotHeader, 0, value)
+    return header
 
 
 def decode_kraft_version(value: Buffer) -> int:

@@ -1,8 +1,8 @@
 """What is in a snapshot file: Kafka's `<end offset>-<epoch>.checkpoint`, written in slices and proved before it is used.
 
 May touch:  its arguments.            Must not touch: asyncio, files, what a metadata record means.
-Invariants: a snapshot without its footer, with a wrong checksum or a gap is refused whole; what is written here is what
-            Kafka's own RecordsSnapshotReader and dump tool read.
+Invariants: a snapshot without its footer, with a wrong checksum or a gap, or of another end than its name says is refused whole;
+            what is written here is what Kafka's own RecordsSnapshotReader and dump tool read.
 Read next:  snapshots.py, which writes one beside the control loop; broker/node/snapshot_files.py, which keeps them.
 
 Layout (KIP-630): v2 batches, offsets from 0 without gaps, all with the epoch of the snapshot's id:
@@ -68,20 +68,27 @@ class SnapshotHead(NamedTuple):
     kraft_version: int
     voters: VoterSet | None
     """The voters as of the snapshot's end; None where whoever wrote it knew none."""
+    end_offset: int = -1
+    """What its records lead up to; -1 where whoever wrote it did not say."""
 
 
 def snapshot_batches(
-    groups: Iterable[Sequence[bytes]], *, epoch: Epoch, timestamp_ms: int, voters: VoterSet | None
+    groups: Iterable[Sequence[bytes]],
+    *,
+    epoch: Epoch,
+    timestamp_ms: int,
+    voters: VoterSet | None,
+    end_offset: int = -1,
 ) -> Iterator[bytes]:
     """The batches of a snapshot, one after the other, so that its writer can rest between two.
 
     Args:
         groups: the encoded records of the image; each group becomes one batch.
-        epoch: of the snapshot's id.
+        epoch, end_offset: of the snapshot's id.
         timestamp_ms: when the last record that went into the image was appended.
         voters: as of the snapshot's end, if they are known.
     """
-    head = [header_record(last_contained_log_timestamp_ms=timestamp_ms)]
+    head = [header_record(last_contained_log_timestamp_ms=timestamp_ms, end_offset=end_offset)]
     if voters is not None and voters.kraft_version > 0:
         head += voters_records(voters)
     offset = Offset(0)
@@ -115,12 +122,15 @@ def bootstrap_voters(data: bytes, *, name: str = "the bootstrap checkpoint") -> 
     return head.voters
 
 
-def prove_snapshot(read: Callable[[int, int], bytes], *, name: str) -> SnapshotHead:
-    """Read all of a snapshot and check every batch. `read(position, size)` gives fewer bytes only at the end.
+def prove_snapshot(read: Callable[[int, int], bytes], *, name: str, end_offset: int = -1) -> SnapshotHead:
+    """Read all of a snapshot and check every batch. `read(position, size)` gives fewer bytes only at the end. end_offset: of its id.
 
     Raises DamagedSnapshot, naming `name` and the byte.
     """
-    return SnapshotRecords(read, name=name).prove()
+    head = SnapshotRecords(read, name=name).prove()
+    if -1 not in (head.end_offset, end_offset) and head.end_offset != end_offset:
+        raise DamagedSnapshot(f"{name} holds the snapshot that ends at offset {head.end_offset}: it has another's name")
+    return head
 
 
 class SnapshotRecords:
@@ -172,7 +182,11 @@ class SnapshotRecords:
                 raise DamagedSnapshot(f"{self._name} does not begin with a header")
             for kind, value in kinds:
                 if kind == ControlRecordType.SNAPSHOT_HEADER:
-                    self.head = self.head._replace(last_contained_log_timestamp_ms=decode_header(value))
+                    header = decode_header(value)
+                    self.head = self.head._replace(
+                        last_contained_log_timestamp_ms=header.last_contained_log_timestamp,
+                        end_offset=header.end_offset,
+                    )
                 elif kind == ControlRecordType.KRAFT_VERSION:
                     self.head = self.head._replace(kraft_version=decode_kraft_version(value))
                     if self.head.kraft_version > KRAFT_VERSION:

@@ -183,6 +183,7 @@ class SnapshotWriter:
             epoch=source.epoch,
             timestamp_ms=source.timestamp_ms,
             voters=self._voters_before(snapshot_id.end_offset),
+            end_offset=snapshot_id.end_offset,
         )
         for data in batches:
             await self._log.when_there_is_room(partial(self._log.write_snapshot_part, snapshot_id, position, data))

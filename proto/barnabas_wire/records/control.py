@@ -80,6 +80,9 @@ class SnapshotHeader(Message):
 
     version: int = int16()
     last_contained_log_timestamp: int = int64()
+    end_offset: int = int64(
+        default=-1, tag=10_000
+    )  # Barnabas's own: of the snapshot's name; -1: whoever wrote it did not say
 
 
 @dataclass(slots=True)

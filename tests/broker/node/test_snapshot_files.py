@@ -90,9 +90,9 @@ def test_what_is_written_is_read_and_proved() -> None:
     data = content(4)
     records = SnapshotRecords(reader(data), name="it")
     assert list(records.groups()) == GROUPS
-    assert records.head == (77, 1, VOTERS)
+    assert records.head == (77, 1, VOTERS, -1)
     none = content(4, voters=None)
-    assert prove_snapshot(reader(none), name="it") == (77, 0, None)
+    assert prove_snapshot(reader(none), name="it") == (77, 0, None, -1)
 
 
 def test_a_snapshot_cut_or_changed_at_any_byte_is_refused() -> None:
@@ -238,6 +238,26 @@ async def test_a_snapshot_that_is_gone_or_cut_is_the_first_to_go(bytes_left: int
     files = log.snapshot_files()
     assert files == [SnapshotFile(at(20, 1), 0, 0), SnapshotFile(at(30, 1), len(content(1)), 77)]
     assert next_log_start(files, log_bytes=0, now_ms=99, bytes_max=-1, age_ms_max=50) == at(30, 1)
+
+
+async def test_a_snapshot_under_the_name_of_another_is_damage() -> None:
+    """Replayed from the wrong offset on, the log does not fit to it, and the node serves nothing for good."""
+    disk = MemoryDisk()
+    log = await opened(disk)
+    log.append(batches(0, 40))
+    await log.flush()
+    for end_offset in (20, 30):
+        parts = snapshot_batches(GROUPS, epoch=Epoch(1), timestamp_ms=77, voters=None, end_offset=end_offset)
+        log.write_snapshot_part(at(end_offset, 1), 0, b"".join(parts))
+        await log.freeze_snapshot(at(end_offset, 1))
+    older, newest = (f"{DIRECTORY}/{checkpoint_name(at(each, 1))}" for each in (20, 30))
+    disk.write_file_atomically(newest, disk.read_file(older))
+    with pytest.raises(DamagedSnapshot, match="ends at offset 20"):
+        await log.prove_snapshot(at(30, 1))
+    await log.close()
+    again = await opened(disk)
+    assert again.snapshots() == [at(20, 1)]
+    await again.close()
 
 
 async def test_a_gap_below_the_log_start_is_not_taken_for_the_end() -> None:
