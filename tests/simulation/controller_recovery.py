@@ -45,9 +45,9 @@ from barnabas_broker.offline.quorum_recovery import (
     rank,
     rejoin,
 )
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_broker.simulation.network import Cut, Network, SimulatedTransport
 from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage

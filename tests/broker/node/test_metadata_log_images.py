@@ -14,7 +14,7 @@ from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, last_mark
 from barnabas_broker.node.metadata_log import RESERVE_FILE, MetadataLog
 from barnabas_broker.node.metadata_log_opening import DamagedLog
 from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, DamagedQuorumState
-from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
+from barnabas_log.memory_disk import Inode, MemoryDisk
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.raft.damage import UNKNOWN_END
 from barnabas_quorum.raft.messages import HardState

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.snapshot_files import checkpoint_name
-from barnabas_broker.simulation.memory_disk import MemoryDisk
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.control_batches import control_batch, voters_records
 from barnabas_quorum.driver.snapshot_content import (
