@@ -19,9 +19,9 @@ from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
 from barnabas_broker.config.dynamic import KEYS_SINCE_PROOF, TopicSettings
 from barnabas_broker.config.server import split_address
+from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.controller_client.quorum_view import LeaderView
-from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.node.context import NodeContext, wall_ms
 from barnabas_broker.node.facts import NodeFacts
