@@ -316,7 +316,8 @@ def _stop_when_stdin_ends() -> None:
 
 def _format(options: argparse.Namespace) -> int:
     from barnabas_broker.config.server import node_config
-    from barnabas_broker.node.storage import StorageError, format_command, format_storage, initial_controllers
+    from barnabas_broker.metadata.meta_properties import StorageError
+    from barnabas_broker.node.storage import format_command, format_storage, initial_controllers
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.raft.voters import VoterSet
 
@@ -460,7 +461,7 @@ def new_uuid() -> Uuid:
 
 
 def _parse_uuid(text: str) -> Uuid:
-    from barnabas_broker.node.storage import StorageError
+    from barnabas_broker.metadata.meta_properties import StorageError
 
     try:
         return Uuid.parse(text)

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.node.flush_marks import last_mark
-from barnabas_broker.node.incarnation_file import INCARNATION_FILE, load_incarnation
-from barnabas_broker.node.quorum_state import decode_hard_state
-from barnabas_broker.node.storage import MetaProperties, StorageError
+from barnabas_broker.metadata.flush_marks import last_mark
+from barnabas_broker.metadata.incarnation_file import INCARNATION_FILE, load_incarnation
+from barnabas_broker.metadata.meta_properties import MetaProperties, StorageError
+from barnabas_broker.metadata.quorum_state import decode_hard_state
 from barnabas_log import checkpoints
 from barnabas_log.cleaner.swap import SwapRecord
 from barnabas_log.config import LogManagerConfig

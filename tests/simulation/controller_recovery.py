@@ -33,9 +33,9 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas_broker.node.incarnation_file import load_incarnation
-from barnabas_broker.node.snapshot_files import BOOTSTRAP_ID, checkpoint_name
-from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.metadata.incarnation_file import load_incarnation
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.metadata.snapshot_files import BOOTSTRAP_ID, checkpoint_name
 from barnabas_broker.offline.quorum_recovery import (
     RecoveryPlan,
     SurvivorReport,

@@ -23,14 +23,14 @@ from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
-from barnabas_broker.node.context import NodeContext, wall_ms
-from barnabas_broker.node.facts import NodeFacts
-from barnabas_broker.node.incarnation_file import (
+from barnabas_broker.metadata.incarnation_file import (
     guard_incarnation,
     open_log,
 )
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.node.context import NodeContext, wall_ms
+from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
-from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.security.access import AccessControl

@@ -35,12 +35,12 @@ from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metadata.voters_clock import VotersClock
-from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_broker.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
 from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
