@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from barnabas_broker.config.server import ServerConfig
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError, read_meta
+from barnabas_broker.node.properties import ServerConfig
 from barnabas_log.disk import Disk
 from barnabas_quorum.driver.snapshot_content import (
     DamagedSnapshot,
