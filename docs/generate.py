@@ -20,7 +20,7 @@ import kio.schema
 
 from barnabas_admin.main import cli
 from barnabas_broker.api.registry import APIS, load_handlers
-from barnabas_broker.config.server import known_keys
+from barnabas_broker.node.properties import known_keys
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
 from pyspark_barnabas.kafka_properties import REFUSED, OptionRow

@@ -25,7 +25,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
-    from barnabas_broker.config.server import NodeConfig, ServerConfig
+    from barnabas_broker.node.properties import NodeConfig, ServerConfig
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.records_security import UserScramCredentialRecord
 
@@ -220,7 +220,7 @@ def _sourced_properties(options: argparse.Namespace) -> dict[str, tuple[str, str
     """Key -> (value, where it is from): a flag wins over the environment, the environment over the file."""
     from barnabas_broker.config.environment import properties_of
     from barnabas_broker.config.keys import ConfigError
-    from barnabas_broker.config.server import read_properties, refuse_unknown
+    from barnabas_broker.node.properties import read_properties, refuse_unknown
 
     given = {}
     for override in options.override:
@@ -241,8 +241,8 @@ def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) 
     gc.disable()  # until run_node: what is imported stays, and a fifth of the imports' time would go to looking at it
     from barnabas_broker.config.keys import load
     from barnabas_broker.config.log_output import LogOutputConfig, start_logging
-    from barnabas_broker.config.server import node_config
     from barnabas_broker.node.process import run_node
+    from barnabas_broker.node.properties import node_config
     from barnabas_broker.node.service_manager import ServiceManager
     from barnabas_log.disk import RealDisk
 
@@ -285,7 +285,7 @@ def _format_at_start(config: NodeConfig, options: argparse.Namespace) -> None:
 def _refuse_taken_ports(server: ServerConfig) -> None:
     """Before a directory is formatted or opened. Raises ConfigError that names the key."""
     from barnabas_broker.config.keys import ConfigError
-    from barnabas_broker.config.server import split_address
+    from barnabas_broker.node.properties import split_address
 
     controller = server.controller_endpoint()
     wanted = [("listeners", point.host, point.port) for point in server.kafka_endpoints()]
@@ -315,8 +315,9 @@ def _stop_when_stdin_ends() -> None:
 
 
 def _format(options: argparse.Namespace) -> int:
-    from barnabas_broker.config.server import node_config
-    from barnabas_broker.node.storage import StorageError, format_command, format_storage, initial_controllers
+    from barnabas_broker.metadata.meta_properties import StorageError
+    from barnabas_broker.node.properties import node_config
+    from barnabas_broker.node.storage import format_command, format_storage, initial_controllers
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.raft.voters import VoterSet
 
@@ -364,7 +365,7 @@ def _format(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.properties import node_config
     from barnabas_broker.node.storage import load_storage
     from barnabas_log.disk import RealDisk
 
@@ -390,7 +391,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.properties import node_config
 
     properties = _sourced_properties(options)
     config = node_config({key: value for key, (value, _) in properties.items()})
@@ -439,7 +440,7 @@ def _random_uuid(options: argparse.Namespace) -> int:
 
 
 def _config_docs(options: argparse.Namespace) -> int:
-    from barnabas_broker.config.server import known_keys
+    from barnabas_broker.node.properties import known_keys
 
     keys = known_keys()
     if options.output == "json":
@@ -460,7 +461,7 @@ def new_uuid() -> Uuid:
 
 
 def _parse_uuid(text: str) -> Uuid:
-    from barnabas_broker.node.storage import StorageError
+    from barnabas_broker.metadata.meta_properties import StorageError
 
     try:
         return Uuid.parse(text)

@@ -24,8 +24,8 @@ from barnabas_admin.generating.grafana import scoped
 from barnabas_admin.generating.yaml import to_yaml
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.main import cli
-from barnabas_broker.config.server import read_properties
 from barnabas_broker.main import main as server
+from barnabas_broker.node.properties import read_properties
 from barnabas_broker.node.storage import initial_controllers
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

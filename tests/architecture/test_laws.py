@@ -139,7 +139,7 @@ def test_every_link_in_the_documents_leads_to_a_file() -> None:
 
 
 def test_every_config_key_has_a_doc() -> None:
-    from barnabas_broker.config.server import known_keys
+    from barnabas_broker.node.properties import known_keys
 
     keys = known_keys()
     assert len(keys) > 40
@@ -151,7 +151,7 @@ def test_shipped_configs_are_accepted_without_a_warning_and_make_durable_topics(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What counts of min.insync.replicas is the controllers', and of default.replication.factor that of the node asked."""
-    from barnabas_broker.config.server import known_keys, node_config, read_properties
+    from barnabas_broker.node.properties import known_keys, node_config, read_properties
 
     properties = read_properties(ROOT / f"admin/barnabas_admin/samples/config/{name}.properties")
     config = node_config(properties)

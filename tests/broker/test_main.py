@@ -95,7 +95,7 @@ def test_a_node_that_starts_loads_nothing_beside_this(tmp_path: Path) -> None:
     """What all nodes of a cluster load at once, on as few cores, is most of the time that it needs to start."""
     code = """
 import sys
-import barnabas_broker.config.server, barnabas_broker.main, barnabas_broker.node.process
+import barnabas_broker.node.properties, barnabas_broker.main, barnabas_broker.node.process
 print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
 print(*sorted(name for name in sys.modules if name.startswith("barnabas_broker.offline")))
 """

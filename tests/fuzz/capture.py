@@ -34,12 +34,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition, 
 from kafka.structs import OffsetAndMetadata
 
 from barnabas_broker.api import registry
-from barnabas_broker.config.server import node_config
 from barnabas_broker.main import main as server_main
 from barnabas_broker.node import control_service
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.properties import node_config
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.produce import parse_produce_request

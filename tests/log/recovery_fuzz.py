@@ -40,7 +40,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
 from barnabas_log.checkpoint_twins import Settled, settle
@@ -48,6 +47,7 @@ from barnabas_log.checkpoints import CLEAN_OFFSETS_FILE, LEADER_EPOCHS_FILE, REC
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import Inode, MemoryDisk
 from barnabas_log.producer_replay import note_producer
 from barnabas_log.producer_snapshots import snapshot_path
 from barnabas_log.producer_state import ProducerState

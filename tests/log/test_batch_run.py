@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.batch_run import CRC_WINDOW_BYTES, read_run
 from barnabas_log.errors import InvalidBatch
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset

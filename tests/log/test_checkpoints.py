@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import checkpoints
 from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
 OFFSETS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.directory_state import OWN_DIRECTORY, STATE_FILE, DirectoryState, LostReplica, StoredState
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.checkpoint_twins import encode_twin, is_start_doubted, settle
 from barnabas_log.checkpoints import (
     CLEAN_OFFSETS_FILE,
@@ -18,6 +17,7 @@ from barnabas_log.checkpoints import (
 )
 from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from tests.log.test_lost_checkpoints import started
 from tests.support.logs import append, flush, make_config

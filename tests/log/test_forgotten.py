@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.forgotten import (
     FORGOTTEN_DELETIONS_FILE,
     Copied,
@@ -13,6 +12,7 @@ from barnabas_log.forgotten import (
     decode,
     encode,
 )
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.refill_names import REFILLED_FILE, decode_record, encode_record, finish_refills
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair
 from barnabas_log.checkpoints import (
     CLEAN_OFFSETS_FILE,
@@ -18,6 +17,7 @@ from barnabas_log.checkpoints import (
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.scrub import SegmentCheck
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import checkpoints, truncating
 from barnabas_log.directory_state import OWN_DIRECTORY, LostReplica
 from barnabas_log.disk import RealDisk
@@ -21,6 +20,7 @@ from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.producer_snapshots import list_snapshots, snapshot_path, write_snapshot
 from barnabas_log.topic_witness import WITNESS_FILE, Fate, Identity, fate_of, identity_of, read_witnesses
 from barnabas_log.unified_log import UnifiedLog

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.producer_snapshots import (
     decode_snapshot,
     encode_snapshot,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import recovery, repair, retiring, truncating
 from barnabas_log.checkpoints import START_OVER_FILE, write_epochs, write_start_over
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
 from barnabas_log.producer_state import ProducerBatch, ProducerEntry, ProducerState
 from barnabas_log.unified_log import UnifiedLog

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, retiring, truncating
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.scrub import (
     CHUNK_BYTES,
     CheckFacts,

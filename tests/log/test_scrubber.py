@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, scrubber
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.scrub import newest_in_time_index
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.sparse_index import PAGE_READS_MAX
 from barnabas_log.time_index import TimeIndex

@@ -10,11 +10,10 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.node.flush_marks import last_mark
-from barnabas_broker.node.incarnation_file import INCARNATION_FILE, load_incarnation
-from barnabas_broker.node.quorum_state import decode_hard_state
-from barnabas_broker.node.storage import MetaProperties, StorageError
-from barnabas_broker.simulation.memory_disk import MemoryDisk
+from barnabas_broker.metadata.flush_marks import last_mark
+from barnabas_broker.metadata.incarnation_file import INCARNATION_FILE, load_incarnation
+from barnabas_broker.metadata.meta_properties import MetaProperties, StorageError
+from barnabas_broker.metadata.quorum_state import decode_hard_state
 from barnabas_log import checkpoints
 from barnabas_log.cleaner.swap import SwapRecord
 from barnabas_log.config import LogManagerConfig
@@ -22,6 +21,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.producer_snapshots import decode_snapshot, list_snapshots
 from barnabas_log.segment_note import decode_note, encode_note
 from barnabas_log.unified_log import UnifiedLog

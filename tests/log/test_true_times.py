@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import batch_times, retiring, true_times
 from barnabas_log import segment as segment_module
 from barnabas_log.batch_times import BatchTimes, SearchExhausted, SearchStopped
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
 from barnabas_log.inspection_process import InspectionProcess
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.segment import LogSegment
 from barnabas_log.segment_note import TrueTime
 from barnabas_log.time_search import search_by_time

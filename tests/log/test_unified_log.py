@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import retiring, truncating
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
@@ -27,6 +26,7 @@ from barnabas_log.errors import (
     OutOfOrderSequence,
     StorageFailed,
 )
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.segment import INDEX_INTERVAL_BYTES_MAX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError

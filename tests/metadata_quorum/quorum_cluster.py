@@ -12,7 +12,7 @@ from random import Random
 
 import grpc.aio
 
-from barnabas_broker.node.metadata_log import SEGMENT_BYTES, MetadataLog
+from barnabas_broker.metadata.metadata_log import SEGMENT_BYTES, MetadataLog
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, Transport

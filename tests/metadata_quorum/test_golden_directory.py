@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.controller.requests import AllocateProducerIds
 from barnabas_quorum.controller.requests_integrity import WriteImageHash

@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, decode_hard_state
+from barnabas_broker.metadata.quorum_state import QUORUM_STATE_FILE, decode_hard_state
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.incarnation import METADATA_KEY

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.snapshot_files import checkpoint_name
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.metadata.snapshot_files import checkpoint_name
 from barnabas_quorum.driver import log_cleaner
 from barnabas_quorum.driver.grpc_transport import Transport
 from barnabas_quorum.driver.snapshot_content import snapshot_batches

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas_broker.config.server import node_config
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.process import refusal_of
+from barnabas_broker.node.properties import node_config
 from barnabas_wire.kafka.errors import KafkaError
 
 HOST = "127.0.0.1"

@@ -18,16 +18,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from barnabas_broker.node.flush_marks import encode_mark, last_mark
-from barnabas_broker.node.incarnation_file import (
+from barnabas_broker.metadata.flush_marks import encode_mark, last_mark
+from barnabas_broker.metadata.incarnation_file import (
     INCARNATION_FILE,
     StoredIncarnation,
     load_incarnation,
     save_incarnation,
 )
-from barnabas_broker.node.quorum_state import DamagedQuorumState, decode_hard_state, encode_hard_state
-from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties, StorageError
-from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.metadata.quorum_state import DamagedQuorumState, decode_hard_state, encode_hard_state
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
 from barnabas_log.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
@@ -44,6 +43,7 @@ from barnabas_log.checkpoints import (
 )
 from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import Inode, MemoryDisk
 from barnabas_log.producer_snapshots import decode_snapshot, encode_snapshot
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.incarnation import Incarnation

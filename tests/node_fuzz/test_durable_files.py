@@ -14,7 +14,12 @@ pytestmark = [pytest.mark.cluster]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "durable-files.md"
-WRITERS = ("log", "broker/barnabas_broker/node", "broker/barnabas_broker/offline")
+WRITERS = (
+    "log",
+    "broker/barnabas_broker/metadata",
+    "broker/barnabas_broker/node",
+    "broker/barnabas_broker/offline",
+)
 NAMES = re.compile(r"_(FILE|SUFFIX|DIRECTORY|PROPERTIES|CHECKPOINT)$|^(META_PROPERTIES|BOOTSTRAP_CHECKPOINT)$")
 
 

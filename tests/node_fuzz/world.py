@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas_broker.config.server import node_config
+from barnabas_broker.node.properties import node_config
 from barnabas_broker.node.storage import format_storage
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.raft.voters import VoterSet

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config.keys import format_value
-from barnabas_broker.config.server import known_keys
+from barnabas_broker.node.properties import known_keys
 from barnabas_quorum.image.features import BOOTSTRAP_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.records import Record
 from barnabas_quorum.records_integrity import IntegrityRecord

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.manager import LogManager
+from barnabas_log.memory_disk import MemoryDisk, MemoryFile
 from barnabas_quorum.records import PartitionChangeRecord
 from barnabas_replication import hosting
 from barnabas_replication.config import ReplicationConfig

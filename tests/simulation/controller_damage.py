@@ -13,9 +13,9 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
-from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, last_mark
-from barnabas_broker.node.snapshot_files import parse_checkpoint_name
-from barnabas_broker.simulation.memory_disk import MemoryDisk
+from barnabas_broker.metadata.flush_marks import FLUSH_MARKS_FILE, last_mark
+from barnabas_broker.metadata.snapshot_files import parse_checkpoint_name
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_wire.records.batch import CRC_START, CorruptBatch, iterate_batches
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.node.incarnation_file import guard_incarnation, open_log, own_incarnation
+from barnabas_broker.metadata.incarnation_file import guard_incarnation, open_log, own_incarnation
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
-from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
 from barnabas_broker.simulation.nodes import NoProbe
 from barnabas_log.disk import File

@@ -33,9 +33,9 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas_broker.node.incarnation_file import load_incarnation
-from barnabas_broker.node.snapshot_files import BOOTSTRAP_ID, checkpoint_name
-from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.metadata.incarnation_file import load_incarnation
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.metadata.snapshot_files import BOOTSTRAP_ID, checkpoint_name
 from barnabas_broker.offline.quorum_recovery import (
     RecoveryPlan,
     SurvivorReport,
@@ -45,9 +45,9 @@ from barnabas_broker.offline.quorum_recovery import (
     rank,
     rejoin,
 )
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_broker.simulation.network import Cut, Network, SimulatedTransport
 from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage

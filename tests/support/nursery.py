@@ -31,7 +31,7 @@ from typing import Any, NoReturn, cast
 SERVER = "barnabas_broker.main:main"
 IMPORTED = (
     "barnabas_broker.node.process",
-    "barnabas_broker.config.server",
+    "barnabas_broker.node.properties",
     "barnabas_broker.offline.recover_command",
 )
 REQUEST_BYTES_MAX = 65536

@@ -2,7 +2,7 @@
 
 May touch:  the mapping that it is given.     Must not touch: files, os.environ (main.py hands it in).
 Invariants: a flag wins over the environment, the environment over the file; what belongs to a Kafka's JVM is no property.
-Read next:  server.py, which reads files.
+Read next:  ../node/properties.py, which reads files.
 
 The rule (Kafka, docker/examples/README.md): KAFKA_ before it, capital letters, "." as "_", "_" as "__", "-" as "___".
 """

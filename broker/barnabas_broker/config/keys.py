@@ -2,7 +2,7 @@
 
 May touch:  dataclasses.              Must not touch: files, environment, other rooms.
 Invariants: a field is a key iff its metadata says `key`; every key has a doc; parse(format(value)) == value.
-Read next:  server.py, which reads a node's properties with these.
+Read next:  ../node/properties.py, which reads a node's properties with these.
 """
 
 from __future__ import annotations

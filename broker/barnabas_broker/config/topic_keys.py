@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: files, logs.
 Invariants: a value is accepted only if a topic with it behaves as it says; every refusal names the key and what to do.
-Read next:  dynamic.py, which asks this; barnabas_log/config.py for the keys that logs obey.
+Read next:  ../node/topic_settings.py, which asks this; barnabas_log/config.py for the keys that logs obey.
 
 Why each meaning holds
 - flush.messages, flush.ms: how long a record may wait for its fsync. With log.flush.on.acks=fsync none waits at all: it

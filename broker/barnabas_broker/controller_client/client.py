@@ -11,7 +11,7 @@ the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that
 asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it made
 itself, and a deletion carried out twice could take a topic that another client made in between. The asker learns that
 nobody knows (REQUEST_TIMED_OUT), so that the history of the metadata stays linearizable.
-The answer to it is delayed until this node has applied what it reports (metadata/applied.py).
+The answer to it is delayed until this node has applied what it reports (applied.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from barnabas_broker.metadata.applied import AppliedOffset
+from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply, NotActiveController
 from barnabas_quorum.driver.faults import error_of

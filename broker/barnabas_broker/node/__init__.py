@@ -2,5 +2,5 @@
 
 May touch:  everything below the broker, to build it.   Must not touch: requests, records, rules.
 Invariants: objects are wired only in node.py; a node starts only on storage that says who it is.
-Read next:  node.py.
+Read next:  node.py; the metadata log on disk is ../metadata/metadata_log.py.
 """

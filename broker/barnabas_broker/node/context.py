@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.metrics.lane_probe import LaneProbe
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
+from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.security.audit import AuditLog
 from barnabas_log.disk import RealDisk

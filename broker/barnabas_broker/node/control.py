@@ -17,21 +17,21 @@ from barnabas_broker.admin.edge import AdminEdge, CallersController
 from barnabas_broker.admin.explain import ExplainService
 from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
-from barnabas_broker.config.dynamic import KEYS_SINCE_PROOF, TopicSettings
-from barnabas_broker.config.server import split_address
+from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.controller_client.quorum_view import LeaderView
-from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
-from barnabas_broker.node.context import NodeContext, wall_ms
-from barnabas_broker.node.facts import NodeFacts
-from barnabas_broker.node.incarnation_file import (
+from barnabas_broker.metadata.incarnation_file import (
     guard_incarnation,
     open_log,
 )
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.node.context import NodeContext, wall_ms
+from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
-from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.properties import split_address
 from barnabas_broker.node.storage import NodeStorage
+from barnabas_broker.node.topic_settings import KEYS_SINCE_PROOF, TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.doors import DIAL_PLAINTEXT

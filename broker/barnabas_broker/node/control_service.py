@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc.aio
 
-from barnabas_broker.config.server import split_address
 from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
@@ -26,6 +25,7 @@ from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.data import DataParts
 from barnabas_broker.node.grpc_connections import ADDRESS_SHARE, GrpcConnections, connections_max
+from barnabas_broker.node.properties import split_address
 from barnabas_broker.security.callers import AdminCallers
 from barnabas_broker.security.doors import DoorSecurity
 from barnabas_broker.version import COMMIT, VERSION

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from barnabas_broker.admin.node_view import ConfigKeyView
 from barnabas_broker.api.services import BrokerKey
-from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
+from barnabas_broker.node.properties import NodeConfig
 from barnabas_log.config import TOPIC_KEYS
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet

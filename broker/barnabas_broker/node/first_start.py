@@ -20,17 +20,11 @@ import os
 
 import grpc.aio
 
-from barnabas_broker.config.server import NodeConfig, split_address
 from barnabas_broker.controller_client.facts import ask_replica
+from barnabas_broker.metadata.meta_properties import StorageError, read_meta
 from barnabas_broker.node.bootstrap import QuorumIdentity, discover_quorum
-from barnabas_broker.node.storage import (
-    BOOTSTRAP_CHECKPOINT,
-    StorageError,
-    format_storage,
-    initial_controllers,
-    is_formatted,
-    read_meta,
-)
+from barnabas_broker.node.properties import NodeConfig, split_address
+from barnabas_broker.node.storage import BOOTSTRAP_CHECKPOINT, format_storage, initial_controllers, is_formatted
 from barnabas_log.disk import Disk
 from barnabas_quorum.driver.incarnation import FIRST
 from barnabas_quorum.explain.leaders import ControllerReport

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.security.unknown_users import ITERATIONS, SALT_BYTES
 from barnabas_quorum.controller.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, derive_keys
 from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord

@@ -20,7 +20,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from barnabas_broker.config.server import NodeConfig, ServerConfig, split_address
+from barnabas_broker.metadata.incarnation_file import (
+    WHOLE_LOG,
+    go_over,
+    own_incarnation,
+)
 from barnabas_broker.node.bootstrap import QuorumIdentity, discover_quorum
 from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import build as build_control
@@ -29,11 +33,7 @@ from barnabas_broker.node.control_service import ControlService
 from barnabas_broker.node.data import DataParts
 from barnabas_broker.node.data import build as build_data
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
-from barnabas_broker.node.incarnation_file import (
-    WHOLE_LOG,
-    go_over,
-    own_incarnation,
-)
+from barnabas_broker.node.properties import NodeConfig, ServerConfig, split_address
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
 from barnabas_broker.version import COMMIT, VERSION

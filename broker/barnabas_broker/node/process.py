@@ -15,12 +15,12 @@ import os
 import signal
 from collections.abc import Callable
 
-from barnabas_broker.config.server import NodeConfig
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget, claim_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.service_manager import ServiceManager
-from barnabas_broker.node.storage import StorageError
 from barnabas_log.disk import RealDisk
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

@@ -1,15 +1,14 @@
-"""Who this node is, as its directories say: meta.properties, and the first voters of the quorum.
+"""Who this node is, as its directories say together, and the first voters of the quorum.
 
 May touch:  the node's directories, through the Disk interface.   Must not touch: sockets, clocks.
 Invariants: a directory has one cluster id, one node id and its own directory id, for ever; a voter never formats
     itself (a wiped voter that did would forget its vote); every other case is an error that names the command. A broker
     starts while its metadata directory can be read: other directories that cannot, or were never formatted, are offline.
-Read next:  node.py, which asks this before it builds anything.
+Read next:  node.py, which asks this before it builds anything; ../metadata/meta_properties.py, what one directory says.
 
 Files
 -----
-meta.properties (each directory), Kafka's version 1:
-    version=1, cluster.id=<22 chars>, node.id=<int>, directory.id=<22 chars>
+meta.properties (each directory): ../metadata/meta_properties.py.
 bootstrap.checkpoint is Kafka's `00000000000000000000-0000000000.checkpoint` in `__cluster_metadata-0`: control batches
     SnapshotHeader, KRaftVersion, Voters, SnapshotFooter (KIP-853). Written once by format, read at every start. A
     controller that was formatted without first voters has none, and asks the others who votes until it is added.
@@ -28,7 +27,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from barnabas_broker.config.server import ServerConfig
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError, read_meta
+from barnabas_broker.node.properties import ServerConfig
 from barnabas_log.disk import Disk
 from barnabas_quorum.driver.snapshot_content import (
     DamagedSnapshot,
@@ -38,52 +38,11 @@ from barnabas_quorum.driver.snapshot_content import (
 )
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records_security import UserScramCredentialRecord
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
 
 Content = TypeVar("Content")
 
-META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
-
-
-class StorageError(KafkaError):
-    """The directories do not say who this node is; the message names the command that mends it."""
-
-    code = ErrorCode.INVALID_REQUEST
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaProperties:
-    """The identity of one directory."""
-
-    cluster_id: str
-    node_id: BrokerId
-    directory_id: Uuid
-
-    def encode(self) -> bytes:
-        """The file's text."""
-        return (
-            f"version=1\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\ndirectory.id={self.directory_id}\n"
-        ).encode()
-
-    @classmethod
-    def decode(cls, data: bytes, path: str) -> MetaProperties:
-        """Read the file's text; raises StorageError naming the file."""
-        try:
-            values = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line and line[0] != "#")
-            if values["version"] != "1":
-                raise StorageError(f"{path} has version {values['version']}; this barnabas reads version 1")
-            return cls(
-                cluster_id=values["cluster.id"],
-                node_id=BrokerId(int(values["node.id"])),
-                directory_id=Uuid.parse(values["directory.id"]),
-            )
-        except (KeyError, ValueError) as error:
-            raise StorageError(
-                f"{path} is damaged ({error}): restore it from a copy of this node's directory. Without one, move the directory away "
-                "and run barnabas storage format --ignore-formatted --cluster-id ID: its replicas are fetched from the others"
-            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,17 +179,6 @@ def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
         voters=_read_voters(disk, server),
         first_records=_read_first_records(disk, server),
     )
-
-
-def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
-    """The meta.properties of one directory, or None where there is none. Raises StorageError for a damaged one, OSError for
-    a directory that cannot be read."""
-    path = os.path.join(directory, META_PROPERTIES)
-    try:
-        data = disk.read_file(path)
-    except FileNotFoundError:
-        return None
-    return MetaProperties.decode(data, path)
 
 
 def _unformatted(server: ServerConfig, found: dict[str, MetaProperties]) -> str:

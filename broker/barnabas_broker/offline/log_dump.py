@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.offline import data_dump, log_verify, stray_logs
 from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_quorum.driver.log_entries import BAD, NO_OP, LogEntry, entries_of

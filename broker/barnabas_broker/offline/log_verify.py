@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_log.checkpoints import (
     CLEAN_OFFSETS_FILE,
     CLEAN_SHUTDOWN_FILE,

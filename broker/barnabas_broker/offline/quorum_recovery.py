@@ -36,14 +36,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas_broker.node.incarnation_file import (
+from barnabas_broker.metadata.incarnation_file import (
     StoredIncarnation,
     load_incarnation,
     save_incarnation,
     set_log_aside,
 )
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.storage import StorageError, read_meta
+from barnabas_broker.metadata.meta_properties import StorageError, read_meta
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_log.disk import Disk, RealDisk
 from barnabas_quorum.driver.committed import data_batch, voters_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation

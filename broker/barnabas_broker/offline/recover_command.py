@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.offline.quorum_recovery import (
     RecoveryPlan,
     SurvivorReport,

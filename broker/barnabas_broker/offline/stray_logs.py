@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_log.directory_state import DirectoryState, LostReplica
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import DirectoryLocked

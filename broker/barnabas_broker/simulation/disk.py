@@ -1,10 +1,10 @@
-"""The disk of a simulated node: the memory disk of the log's tests, whose flushes are answered later on virtual time.
+"""The disk of a simulated node: the log's disk in memory, whose flushes are answered later on virtual time.
 
 May touch:  the virtual loop.         Must not touch: real files.
 Invariants: a flush makes durable what was written before it was asked for, at the moment it is answered and not before;
             a power cut keeps what was durable and any part of the rest; a kill keeps everything written; a directory that
             is broken stays so until somebody repairs it, and is whole to the judge.
-Read next:  nodes.py.
+Read next:  barnabas_log/memory_disk.py; nodes.py.
 
 A journal keeps renames in order: a power cut undoes the newest of those that were not flushed, never an older one without
 them, and whatever was made since under an old name goes with that. A renamed directory goes or stays as a whole.
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk, MemoryFile
 from barnabas_log.disk import File
+from barnabas_log.memory_disk import Inode, MemoryDisk, MemoryFile
 from barnabas_wire.records.batch import Buffer
 
 

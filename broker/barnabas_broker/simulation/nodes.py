@@ -23,7 +23,6 @@ from barnabas_broker.api import registry
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.own_calls import serve_own_calls
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.producer_ids import ProducerIds
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
@@ -35,12 +34,13 @@ from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metadata.voters_clock import VotersClock
-from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.topic_settings import TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_broker.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
 from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk

@@ -16,11 +16,11 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.simulation.disk import LOGS
-from barnabas_broker.simulation.memory_disk import Inode
 from barnabas_broker.simulation.node_parts import NodeParts
 from barnabas_broker.simulation.run import Run
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.memory_disk import Inode
 from barnabas_log.removals import DELETE_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.partition import Partition

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties
 from barnabas_broker.offline.quorum_recovery import carry_out, inspect, lost_voters, plan_recovery
 from barnabas_broker.simulation import reasons
 from barnabas_broker.simulation.disk import LOGS

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from random import Random
 
 from barnabas_broker.simulation.disk import LOGS, SimulatedDisk
-from barnabas_broker.simulation.memory_disk import Inode
 from barnabas_broker.simulation.swarm import Slant
 from barnabas_log.checkpoints import (
     LEADER_EPOCHS_FILE,
@@ -23,6 +22,7 @@ from barnabas_log.checkpoints import (
     read_offsets,
 )
 from barnabas_log.log_directory import parse_directory_name
+from barnabas_log.memory_disk import Inode
 from barnabas_log.topic_witness import WITNESS_FILE
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import iterate_batches

@@ -4,7 +4,7 @@ former incarnation, when they come back, can neither elect for this one nor be f
 May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
 Invariants: replicas of different incarnations exchange nothing but their incarnations; a replica that cannot come to lead joins a
             higher one and never goes back; one that can come to lead stops for good when it hears of a higher one.
-Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/offline/quorum_recovery.py.
+Read next:  grpc_transport.py, which puts it into every call; broker/metadata/incarnation_file.py; broker/offline/quorum_recovery.py.
 
 Why epochs are not enough. After a recovery by one survivor of three, the two others hold a majority of the voter set in their own
 logs: they may elect in the very epochs that the recovered quorum counts through, and an (epoch, offset) would name two records.

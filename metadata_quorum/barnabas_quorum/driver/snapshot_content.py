@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: asyncio, files, what a metadata record means.
 Invariants: a snapshot without its footer, with a wrong checksum or a gap, or of another end than its name says is refused whole;
             what is written here is what Kafka's own RecordsSnapshotReader and dump tool read.
-Read next:  snapshots.py, which writes one beside the control loop; broker/node/snapshot_files.py, which keeps them.
+Read next:  snapshots.py, which writes one beside the control loop; broker/metadata/snapshot_files.py, which keeps them.
 
 Layout (KIP-630): v2 batches, offsets from 0 without gaps, all with the epoch of the snapshot's id:
     control batch   SnapshotHeader, KRaftVersion, Voters      (a pure broker that knows no voters: SnapshotHeader)

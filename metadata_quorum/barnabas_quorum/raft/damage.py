@@ -4,7 +4,7 @@ May touch:  its arguments.            Must not touch: asyncio, clock, files, net
 Invariants: a record that a flush covered, with a later flush after it, is never treated as an unfinished write; a replica
             that has lost such records votes as if it still had them, and does not run for election, until its log reaches
             as far again.
-Read next:  replica.py, which has `lost_end`; broker/node/flush_marks.py, which keeps the marks on disk.
+Read next:  replica.py, which has `lost_end`; broker/metadata/flush_marks.py, which keeps the marks on disk.
 
 After a crash a log may end in bytes that are not a batch. If nothing there was ever acknowledged, they are the end of an
 unfinished write and are cut. Otherwise the disk has lost what it had confirmed (a flipped bit, a lost or misplaced write),

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: asyncio, clock, files (an implementation brings them).
 Invariants: save_hard_state, truncate, freeze and install are durable on return; append is not, until a flush that began
             after it returned. The log begins where its oldest snapshot ends, or at 0; so nothing is missing below its start.
-Read next:  ../driver/node.py, which drives it; broker/node/metadata_log.py, which keeps it on disk.
+Read next:  ../driver/node.py, which drives it; broker/metadata/metadata_log.py, which keeps it on disk.
 """
 
 from __future__ import annotations

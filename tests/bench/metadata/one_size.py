@@ -27,9 +27,9 @@ from random import Random
 from typing import Any
 
 from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.metadata.service_gate import ServiceGate
-from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager

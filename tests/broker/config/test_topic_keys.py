@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
+from barnabas_broker.node.topic_settings import TopicSettings
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.broker.config.test_topic_settings import TOPIC, image_of
+from tests.broker.node.test_topic_settings import TOPIC, image_of
 
 SETTINGS = TopicSettings(broker_id=BrokerId(1), properties={})
 

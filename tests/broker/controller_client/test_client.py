@@ -12,9 +12,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, GrpcControllerTransport
 from barnabas_broker.controller_client.producer_ids import ProducerIdBlock
-from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     BrokerHeartbeat,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.node.topic_settings import TopicSettings
 from barnabas_log.config import LogConfig
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import (

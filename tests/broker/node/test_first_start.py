@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.config.server import NodeConfig, node_config
+from barnabas_broker.metadata.meta_properties import StorageError, read_meta
 from barnabas_broker.node import first_start
 from barnabas_broker.node.bootstrap import QuorumIdentity
 from barnabas_broker.node.first_start import format_first, format_to_join
-from barnabas_broker.node.storage import StorageError, load_storage, read_meta
+from barnabas_broker.node.properties import NodeConfig, node_config
+from barnabas_broker.node.storage import load_storage
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.explain.leaders import ControllerReport
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.node.first_users import parse_users
-from barnabas_broker.node.storage import StorageError, load_storage
+from barnabas_broker.node.storage import load_storage
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.controller.scram import derive_keys
 from barnabas_quorum.driver.snapshot_content import bootstrap_records, bootstrap_snapshot, bootstrap_voters

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.config.server import node_config
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.properties import node_config
 from barnabas_broker.version import VERSION
 
 

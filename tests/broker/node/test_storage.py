@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.config.server import ServerConfig
-from barnabas_broker.node.storage import (
-    NodeStorage,
-    StorageError,
-    format_storage,
-    initial_controllers,
-    is_formatted,
-    load_storage,
-)
+from barnabas_broker.metadata.meta_properties import StorageError
+from barnabas_broker.node.properties import ServerConfig
+from barnabas_broker.node.storage import NodeStorage, format_storage, initial_controllers, is_formatted, load_storage
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import VoterSet

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.node.bootstrap import QuorumIdentity, choose_quorum
-from barnabas_broker.node.incarnation_file import (
+from barnabas_broker.metadata.incarnation_file import (
     StoredIncarnation,
     go_over,
     guard_incarnation,
@@ -19,8 +18,9 @@ from barnabas_broker.node.incarnation_file import (
     own_incarnation,
     save_incarnation,
 )
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.storage import MetaProperties, StorageError
+from barnabas_broker.metadata.meta_properties import MetaProperties, StorageError
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.node.bootstrap import QuorumIdentity, choose_quorum
 from barnabas_broker.offline.quorum_recovery import SurvivorReport, lost_voters, plan_recovery, rank, rejoin
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from barnabas_broker.main import main
-from barnabas_broker.node import incarnation_file
-from barnabas_broker.node.incarnation_file import own_incarnation
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.storage import MetaProperties, StorageError
+from barnabas_broker.metadata import incarnation_file
+from barnabas_broker.metadata.incarnation_file import own_incarnation
+from barnabas_broker.metadata.meta_properties import MetaProperties, StorageError
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.offline import quorum_recovery
 from barnabas_broker.offline.quorum_recovery import SurvivorReport, inspect
 from barnabas_log.disk import RealDisk

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from barnabas_broker.admin.edge import AdminEdge
-from barnabas_broker.config.server import node_config
 from barnabas_broker.main import main as server_main
 from barnabas_broker.node import control as control_module
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.properties import node_config
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER
 from barnabas_wire.kafka.ids import ANONYMOUS, Uuid
 from barnabas_wire.kafka.messages import ApiKey

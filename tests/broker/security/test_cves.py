@@ -38,8 +38,8 @@ from barnabas_admin.main import cli
 from barnabas_broker.api.produce import _may_write_transaction
 from barnabas_broker.api.registry import by_kind, load_handlers
 from barnabas_broker.config.keys import ConfigError, format_value
-from barnabas_broker.config.server import NodeConfig, known_keys, node_config, read_properties
 from barnabas_broker.metrics.http import HttpServer
+from barnabas_broker.node.properties import NodeConfig, known_keys, node_config, read_properties
 from barnabas_broker.security.access import Access, AccessControl
 from barnabas_broker.security.jwks import JwksSource, parse_jwks
 from barnabas_broker.security.listener_security import load_listeners

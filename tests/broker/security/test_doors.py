@@ -22,7 +22,7 @@ from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.server import node_config
+from barnabas_broker.node.properties import node_config
 from barnabas_broker.security import callers as callers_module
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig

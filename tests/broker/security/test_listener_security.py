@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_admin import pki
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.server import NodeConfig, node_config, read_properties
+from barnabas_broker.node.properties import NodeConfig, node_config, read_properties
 from barnabas_broker.security.config import SecurityProtocol
 from barnabas_broker.security.principal_mapping import map_subject, parse_rules
 from barnabas_broker.security.tls import ServerTls

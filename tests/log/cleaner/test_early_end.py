@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import repair, truncating
 from barnabas_log.config import CleanupPolicy
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.scrub import DamagedRange, SegmentCheck
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog

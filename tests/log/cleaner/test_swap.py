@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.memory_disk import MemoryDisk
 from barnabas_log import truncating
 from barnabas_log.cleaner.rewrite import Result, rewrite
 from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batches, replace_segments, sealed_segments
@@ -16,6 +15,7 @@ from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSw
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.log_writer import GAP_REFUSALS
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.retiring import apply_retention
 from barnabas_log.scrub import CheckFacts, SegmentCheck
 from barnabas_log.unified_log import UnifiedLog

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.node.flush_marks import DAMAGED_SUFFIX, FLUSH_MARKS_FILE, encode_mark, last_mark
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.metadata_log_opening import DamagedLog
-from barnabas_broker.node.quorum_state import (
+from barnabas_broker.metadata.flush_marks import DAMAGED_SUFFIX, FLUSH_MARKS_FILE, encode_mark, last_mark
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.metadata.metadata_log_opening import DamagedLog
+from barnabas_broker.metadata.quorum_state import (
     QUORUM_STATE_FILE,
     DamagedQuorumState,
     decode_hard_state,
@@ -321,7 +321,7 @@ async def test_a_quiet_moment_in_the_middle_of_a_cut_does_not_make_it_damage(tmp
 
 
 async def test_marks_do_not_pile_up_and_the_last_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas_broker.node.flush_marks.MARKS_BYTES_MAX", 100)
+    monkeypatch.setattr("barnabas_broker.metadata.flush_marks.MARKS_BYTES_MAX", 100)
     log = await opened(tmp_path)
     for batch in batches(*((offset, 1, 1) for offset in range(20))):
         log.append([batch])
@@ -350,7 +350,7 @@ async def test_log_that_gives_nothing_back_does_not_hang_the_search_for_voters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await written(tmp_path)
-    monkeypatch.setattr("barnabas_broker.node.metadata_log_opening.iterate_batches", lambda data: iter(()))
+    monkeypatch.setattr("barnabas_broker.metadata.metadata_log_opening.iterate_batches", lambda data: iter(()))
     with pytest.raises(DamagedLog, match="gives nothing back at 0"):
         async with asyncio.timeout(20):
             await opened(tmp_path)

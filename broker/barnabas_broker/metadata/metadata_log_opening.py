@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 
-from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, keep_damaged, scan_log
-from barnabas_broker.node.snapshot_files import SnapshotFiles
+from barnabas_broker.metadata.flush_marks import FLUSH_MARKS_FILE, Damage, keep_damaged, scan_log
+from barnabas_broker.metadata.snapshot_files import SnapshotFiles
 from barnabas_log.disk import Disk
 from barnabas_log.recovery import starts_over_at
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
@@ -31,7 +31,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import iterate_batches
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.node.metadata_log_opening")  # the name that operators set a level of
 
 SCAN_BYTES = 1024 * 1024
 """What is read of the log at a time when it is searched for voter sets on opening."""

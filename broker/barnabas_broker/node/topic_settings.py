@@ -14,13 +14,13 @@ from dataclasses import replace
 from enum import Enum
 
 from barnabas_broker.config.keys import nearest
-from barnabas_broker.config.server import refuse_unknown
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
     check_accepted_topic_key,
     check_group_key,
     check_together,
 )
+from barnabas_broker.node.properties import refuse_unknown
 from barnabas_log.config import TOPIC_KEYS, CleanupPolicy, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -35,7 +35,7 @@ from barnabas_replication.throttle import (
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.config.dynamic")  # the name that operators set a level of
 
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, last_mark
-from barnabas_broker.node.metadata_log import RESERVE_FILE, MetadataLog
-from barnabas_broker.node.metadata_log_opening import DamagedLog
-from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, DamagedQuorumState
-from barnabas_broker.simulation.memory_disk import Inode, MemoryDisk
+from barnabas_broker.metadata.flush_marks import FLUSH_MARKS_FILE, last_mark
+from barnabas_broker.metadata.metadata_log import RESERVE_FILE, MetadataLog
+from barnabas_broker.metadata.metadata_log_opening import DamagedLog
+from barnabas_broker.metadata.quorum_state import QUORUM_STATE_FILE, DamagedQuorumState
+from barnabas_log.memory_disk import Inode, MemoryDisk
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.raft.damage import UNKNOWN_END
 from barnabas_quorum.raft.messages import HardState
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
-from tests.broker.node.test_metadata_log import LOG, batches, begin
+from tests.broker.metadata.test_metadata_log import LOG, batches, begin
 
 DIRECTORY = "meta"
 SEGMENT_BYTES = 250

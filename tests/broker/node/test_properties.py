@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.refused_keys import REFUSED_KEYS
-from barnabas_broker.config.server import node_config
+from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.refused_keys import REFUSED_KEYS
 
 BROKER = {
     "process.roles": "broker",

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.snapshot_files import checkpoint_name
-from barnabas_broker.simulation.memory_disk import MemoryDisk
+from barnabas_broker.metadata.metadata_log import MetadataLog
+from barnabas_broker.metadata.snapshot_files import checkpoint_name
+from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.control_batches import control_batch, voters_records
 from barnabas_quorum.driver.snapshot_content import (
@@ -24,7 +24,7 @@ from barnabas_quorum.raft.messages import EpochStart, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, next_log_start
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.broker.node.test_metadata_log import begin
+from tests.broker.metadata.test_metadata_log import begin
 
 DIRECTORY = "node/__cluster_metadata-0"
 

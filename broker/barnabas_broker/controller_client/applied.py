@@ -2,7 +2,7 @@
 
 May touch:  asyncio.                  Must not touch: images, gRPC, the data lane.
 Invariants: the offset never goes back; a waiter leaves when its offset is reached or its time is up, whichever is first.
-Read next:  ../controller_client/client.py, which holds an answer back until what it reports is applied here.
+Read next:  client.py, which holds an answer back until what it reports is applied here.
 
 Why: the active controller answers when a change is committed, and each node applies it a moment later. Whoever has made a
 topic and asks the same node for it would hear that there is none. (Kafka leaves that to the client, which has to ask again.)

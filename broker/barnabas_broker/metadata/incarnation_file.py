@@ -3,7 +3,7 @@
 May touch:  the Disk.                 Must not touch: the log itself, but to set it aside whole.
 Invariants: a directory without the file belongs to the first incarnation; a superseded voter does not start again before its
             log is set aside, nor a survivor before its recovery is complete; nothing is deleted.
-Read next:  barnabas_quorum/driver/incarnation.py; offline/quorum_recovery.py.
+Read next:  barnabas_quorum/driver/incarnation.py; ../offline/quorum_recovery.py.
 
 File `<metadata directory>/quorum-incarnation`, written to a temporary name, synced and renamed:
     {"incarnation": "1:<22 chars>",      empty = the first
@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.storage import StorageError
+from barnabas_broker.metadata.meta_properties import StorageError
+from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_log.disk import Disk, RealDisk
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard
 from barnabas_quorum.raft.messages import LeaderAndEpoch

@@ -40,16 +40,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
-from barnabas_broker.node.flush_marks import FlushMarks
-from barnabas_broker.node.metadata_log_opening import (
+from barnabas_broker.metadata.flush_marks import FlushMarks
+from barnabas_broker.metadata.metadata_log_opening import (
     DamagedLog,
     choose_start,
     find_voter_sets,
     look_for_damage,
     remove_segments_below,
 )
-from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
-from barnabas_broker.node.snapshot_files import SnapshotFiles
+from barnabas_broker.metadata.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
+from barnabas_broker.metadata.snapshot_files import SnapshotFiles
 from barnabas_log import retiring, truncating
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
@@ -73,7 +73,7 @@ from barnabas_wire.kafka.ids import (
 )
 from barnabas_wire.records.batch import iterate_batches
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.node.metadata_log")  # the name that operators set a level of
 
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 1024 * 1024

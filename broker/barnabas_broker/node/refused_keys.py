@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: files, environment.
 Invariants: a node never starts less secure or less durable than its file says; every refusal names the key and the fix; a value
     that promises nothing (Kafka's own "off") is let through, so that a file which spells the defaults out still works.
-Read next:  server.py, which asks this; topic_keys.py, the same for the keys of topics.
+Read next:  properties.py, which asks this; ../config/topic_keys.py, the same for the keys of topics.
 
 Differs from Kafka, which knows most of these and acts on them, and ignores with a warning those that it has dropped.
 Keys that barnabas does not know and that are not here change neither (num.network.threads, metric.reporters): they are

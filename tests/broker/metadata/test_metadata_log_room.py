@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.node import metadata_log
-from barnabas_broker.node.metadata_log import RESERVE_FILE, MetadataLog
+from barnabas_broker.metadata import metadata_log
+from barnabas_broker.metadata.metadata_log import RESERVE_FILE, MetadataLog
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.broker.node.test_metadata_log import VOTED, batches, begin
+from tests.broker.metadata.test_metadata_log import VOTED, batches, begin
 from tests.log.test_room import FullDisk
 from tests.support.turns import turns
 

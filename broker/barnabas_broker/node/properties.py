@@ -2,7 +2,7 @@
 
 May touch:  the properties file that is named.   Must not touch: sockets, clocks, the environment.
 Invariants: every refusal names the key and the fix; what a room gets is frozen and complete.
-Read next:  keys.py for how fields become keys, node/node.py for who gets what.
+Read next:  ../config/keys.py for how fields become keys, node.py for who gets what.
 
 A key nobody knows is ignored with a warning when a file has it, as Kafka does, with the nearest known one; typed on a command
 line it is refused (refuse_unknown), where nobody keeps it for a Kafka that would know it. Keys that promise what a node here
@@ -20,11 +20,11 @@ from pathlib import Path
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
 from barnabas_broker.config.log_output import LogOutputConfig
-from barnabas_broker.config.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.node.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
 from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
@@ -50,7 +50,7 @@ from barnabas_wire.client.security import ClientSecurity
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.config.server")  # the name that operators set a level of
 
 BROKER = "broker"
 CONTROLLER = "controller"

@@ -2,7 +2,7 @@
 
 May touch:  the running loop.         Must not touch: real files, clocks.
 Invariants: a flush makes durable what it was asked for; a crash keeps what was durable, and any part of the rest.
-Read next:  disk.py, on which flushes take virtual time; barnabas_log/disk.py, the interface.
+Read next:  disk.py, the interface.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_broker.node.topic_settings import TopicSettings
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
