@@ -104,7 +104,11 @@ MUTANTS = (
     Mutant(name="observer_campaigns", bug="a replica runs for election after its removal"),
     Mutant(name="snapshot_above_high_watermark", bug="a snapshot is taken above the high watermark"),
     Mutant(name="snapshot_names_wrong_epoch", bug="a snapshot names the epoch after it"),
-    Mutant(name="snapshot_not_needed_at_log_start", bug="a divergent log that ends at the leader's start is served"),
+    Mutant(
+        name="snapshot_not_needed_at_log_start",
+        bug="a divergent log that ends at the leader's start is served",
+        needs_mechanisms=True,
+    ),
     Mutant(name="slices_of_two_leaders", bug="slices of two leaders' snapshots are put together"),
     Mutant(name="voters_lost_by_install", bug="loading a snapshot does not bring its voters"),
     Mutant(name="install_not_finished_at_start", bug="a load that a crash broke off is not finished"),
