@@ -8,7 +8,6 @@ Read next:  commands/consume.py.
 from __future__ import annotations
 
 import base64
-import datetime
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION, json_text
+from barnabas_wire.moments import iso_text
 
 if TYPE_CHECKING:
     from barnabas_wire.records.batch import Record
@@ -85,8 +85,7 @@ def text_formatter(columns: Columns) -> Formatter:
     def format_one(topic: str, partition: int, record: Record) -> bytes:
         before = []
         if columns.has_timestamp:
-            moment = datetime.datetime.fromtimestamp(record.timestamp_ms / 1000) if record.timestamp_ms >= 0 else None
-            before.append(b"-" if moment is None else moment.isoformat(timespec="milliseconds").encode())
+            before.append(iso_text(record.timestamp_ms).encode() if record.timestamp_ms >= 0 else b"-")
         if columns.has_topic:
             before.append(topic.encode())
         if columns.has_partition:
