@@ -29,7 +29,11 @@ VERBS = "%t topic, %p partition, %o offset, %k key, %s or %v value, %K and %S th
 
 
 def _headers_text(record: Record) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
+    from barnabas_wire.records.batch import header_name_bytes
+
+    return b",".join(
+        header_name_bytes(name) + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+    )
 
 
 _PARTS: dict[str, Formatter] = {
@@ -104,6 +108,8 @@ def text_formatter(columns: Columns) -> Formatter:
 
 def json_line(topic: str, partition: int, record: Record) -> bytes:
     """A record as one line of JSON."""
+    from barnabas_wire.records.batch import header_name_bytes
+
     fields: dict[str, Any] = {
         "api_version": API_VERSION,
         "topic": topic,
@@ -112,7 +118,9 @@ def json_line(topic: str, partition: int, record: Record) -> bytes:
         "timestamp_ms": record.timestamp_ms,
         **_to_json("key", record.key),
         **_to_json("value", record.value),
-        "headers": [{"name": name, **_to_json("value", value)} for name, value in record.headers],
+        "headers": [
+            {**_to_json("name", header_name_bytes(name)), **_to_json("value", value)} for name, value in record.headers
+        ],
     }
     return json_text(fields).encode() + b"\n"
 
