@@ -45,6 +45,7 @@ from barnabas_admin.local_node import (
     server_command,
     tail,
 )
+from barnabas_wire.java_properties import property_line
 from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
@@ -495,7 +496,7 @@ class LocalCluster:
             self.security.write(self.nodes.values())
         for node in self.nodes.values():
             node.directory.mkdir(exist_ok=True)
-            lines = [f"{key}={value}\n" for key, value in self.properties(node.id).items()]
+            lines = [property_line(key, value) for key, value in self.properties(node.id).items()]
             node.properties_file.touch(mode=0o600)  # it may have passwords
             node.properties_file.write_text("".join(lines), encoding="utf-8")
         targets = {node.id: f"{HOST}:{node.metrics_port}" for node in self.nodes.values()}

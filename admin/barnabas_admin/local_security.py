@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas_admin import pki
 from barnabas_wire.client.properties import AdminSecurity, admin_security, read_client_properties
+from barnabas_wire.java_properties import property_line
 from barnabas_wire.rpc.peers import peer_name
 
 if TYPE_CHECKING:
@@ -233,4 +234,4 @@ def secured_properties(
 def _write_secret(file: Path, properties: dict[str, str]) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.writelines(f"{key}={value}\n" for key, value in properties.items())
+        out.writelines(property_line(key, value) for key, value in properties.items())

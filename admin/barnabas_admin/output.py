@@ -18,6 +18,7 @@ from typing import Any
 
 from barnabas_admin.errors import WrongUsage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.moments import moment_of
 
 API_VERSION = "v1"
 FOLDED_WIDTH_MIN = 24
@@ -164,7 +165,9 @@ def local_time(timestamp_ms: int, *, is_dated: bool = False) -> str:
     """A moment as this host's clock shows it, as the nodes' own logs do; the date too when asked for or not today."""
     if timestamp_ms < 0:
         return "(time unknown)"
-    moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
+    moment = moment_of(timestamp_ms)
+    if moment is None:
+        return f"@{timestamp_ms}"
     text = moment.strftime("%H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
     return f"{moment:%Y-%m-%d} {text}" if is_dated or moment.date() != datetime.date.today() else text
 

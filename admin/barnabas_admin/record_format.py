@@ -8,7 +8,6 @@ Read next:  commands/consume.py.
 from __future__ import annotations
 
 import base64
-import datetime
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION, json_text
+from barnabas_wire.moments import iso_text
 
 if TYPE_CHECKING:
     from barnabas_wire.records.batch import Record
@@ -29,7 +29,11 @@ VERBS = "%t topic, %p partition, %o offset, %k key, %s or %v value, %K and %S th
 
 
 def _headers_text(record: Record) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
+    from barnabas_wire.records.batch import header_name_bytes
+
+    return b",".join(
+        header_name_bytes(name) + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+    )
 
 
 _PARTS: dict[str, Formatter] = {
@@ -85,8 +89,7 @@ def text_formatter(columns: Columns) -> Formatter:
     def format_one(topic: str, partition: int, record: Record) -> bytes:
         before = []
         if columns.has_timestamp:
-            moment = datetime.datetime.fromtimestamp(record.timestamp_ms / 1000) if record.timestamp_ms >= 0 else None
-            before.append(b"-" if moment is None else moment.isoformat(timespec="milliseconds").encode())
+            before.append(iso_text(record.timestamp_ms).encode() if record.timestamp_ms >= 0 else b"-")
         if columns.has_topic:
             before.append(topic.encode())
         if columns.has_partition:
@@ -105,6 +108,8 @@ def text_formatter(columns: Columns) -> Formatter:
 
 def json_line(topic: str, partition: int, record: Record) -> bytes:
     """A record as one line of JSON."""
+    from barnabas_wire.records.batch import header_name_bytes
+
     fields: dict[str, Any] = {
         "api_version": API_VERSION,
         "topic": topic,
@@ -113,7 +118,9 @@ def json_line(topic: str, partition: int, record: Record) -> bytes:
         "timestamp_ms": record.timestamp_ms,
         **_to_json("key", record.key),
         **_to_json("value", record.value),
-        "headers": [{"name": name, **_to_json("value", value)} for name, value in record.headers],
+        "headers": [
+            {**_to_json("name", header_name_bytes(name)), **_to_json("value", value)} for name, value in record.headers
+        ],
     }
     return json_text(fields).encode() + b"\n"
 

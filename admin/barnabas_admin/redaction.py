@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from barnabas_wire.java_properties import LINE_END, is_continued, parse_line
+
 HIDDEN = "[hidden]"
 _SECRET_KEY = re.compile(
     r"password|secret|jaas|credential|passphrase|passwd|(^|[._-])(private|keystore)[._-]key$", re.I
@@ -20,7 +22,6 @@ _QUOTED = re.compile(
 )
 _TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")  # a JWT's header and claims are JSON objects: base64 of `{"`
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/-]{8,}=*")
-_PROPERTY = re.compile(r"^(\s*([\w.-]+)\s*[=:]\s*)(.+?)\s*$")
 
 
 def is_secret(key: str) -> bool:
@@ -37,15 +38,34 @@ def redact_text(text: str) -> str:
 
 
 def redact_properties(text: str) -> str:
-    """The lines of a properties file; comments too, for old values are left in them."""
-    lines = []
-    for line in text.splitlines():
-        found = _PROPERTY.match(line.lstrip("#! "))
-        if found is not None and is_secret(found[2]):
-            lines.append(line[: len(line) - len(line.lstrip("#! "))] + found[1] + HIDDEN)
-        else:
-            lines.append(redact_text(line))
+    """The lines of a properties file, continued ones joined; comments too, for old values are left in them."""
+    lines: list[str] = []
+    pending = ""
+    for line in LINE_END.sub("\n", text).removesuffix("\n").split("\n"):
+        # A comment's continuation is none for Java, but is what was commented out with it.
+        joined = pending + line.lstrip("#! \t\f") if pending else line
+        if is_continued(joined):
+            pending = joined[:-1]
+            continue
+        pending = ""
+        lines.append(_redact_line(joined))
+    if pending:
+        lines.append(_redact_line(pending))
     return "\n".join(lines) + "\n"
+
+
+def _redact_line(line: str) -> str:
+    plain = line.lstrip("#! \t\f")
+    before = line[: len(line) - len(plain)]
+    try:
+        key, value = parse_line(plain)
+    except ValueError:  # text, or what no node takes: where a key could be secret the whole line goes
+        return before + HIDDEN if is_secret(plain) else redact_text(line)
+    if is_secret(key):
+        return f"{before}{key}={HIDDEN}" if value else line
+    if redact_text(f"{key}={value}") != f"{key}={value}":
+        return before + redact_text(f"{key}={value}")
+    return redact_text(line)
 
 
 def redact_json(value: Any) -> Any:

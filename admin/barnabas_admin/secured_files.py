@@ -28,6 +28,7 @@ from barnabas_admin.generating.container import (
 from barnabas_admin.local_cluster import random_uuid
 from barnabas_admin.local_security import MECHANISM, USER, LocalSecurity
 from barnabas_admin.prometheus import prometheus_config
+from barnabas_wire.java_properties import property_line
 from barnabas_wire.kafka.ids import is_host
 from barnabas_wire.rpc.options import address_of
 
@@ -101,7 +102,7 @@ def write_secured_cluster(directory: Path, hosts: Sequence[str], *, home: Path |
         _write(
             directory / "config" / f"{node.name}.properties",
             f"# {'Broker' if node.is_broker else 'Controller'} {node.id} of {node.host}, which needs pki/{node.name}.pem and pki/ca.pem.\n"
-            + "".join(f"{key}={value}\n" for key, value in properties.items()),
+            + "".join(property_line(key, value) for key, value in properties.items()),
             mode=0o600,
         )
     voters = ",".join(f"{node.id}@{address_of(node.host, CONTROLLER_PORT)}:{random_uuid()}" for node in controllers)

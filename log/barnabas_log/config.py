@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from barnabas_log.errors import InvalidLogConfig
 from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_wire.java_values import java_float, java_int
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -448,7 +449,7 @@ def broker_defaults(properties: Mapping[str, str]) -> dict[str, str]:
     for broker_key, unit_ms, key in _SYNONYMS:
         if broker_key in properties:
             try:
-                number = int(properties[broker_key])
+                number = java_int(properties[broker_key])
             except ValueError:
                 raise InvalidLogConfig(f"{broker_key}={properties[broker_key]!r} is no whole number") from None
             defaults[key] = str(number * unit_ms if number >= 0 else number)
@@ -470,7 +471,7 @@ def _parse(field: dataclasses.Field[Any], text: str) -> Any:
         raise InvalidLogConfig(f"{key}={text!r} is unknown; use one of: {', '.join(member.value for member in kind)}")
     is_whole = isinstance(field.default, int)
     try:
-        number = int(text) if is_whole else float(text)
+        number = java_int(text) if is_whole else java_float(text)
     except ValueError:
         raise InvalidLogConfig(f"{key}={text!r} is no {'whole ' if is_whole else ''}number") from None
     at_least, at_most = field.metadata["at_least"], field.metadata["at_most"]

@@ -95,7 +95,7 @@ class AppendResult(NamedTuple):
     last_offset: Offset
     max_timestamp_ms: int
     log_append_time_ms: int
-    """-1 unless the topic dates by log append time."""
+    """What the log has, for a repeated batch too; -1 unless the topic dates by log append time."""
     record_count: int
     size_bytes: int
     is_duplicate: bool
@@ -212,7 +212,7 @@ class LogWriter:
                     repeated.first_offset,
                     repeated.last_offset,
                     repeated.timestamp_ms,
-                    now_ms if self.config.message_timestamp_type is _LOG_APPEND_TIME else -1,
+                    repeated.timestamp_ms if self.config.message_timestamp_type is _LOG_APPEND_TIME else -1,
                     record_count,
                     0,
                     True,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas_wire.java_values import java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
@@ -95,12 +96,16 @@ def parse_throttled_replicas(key: str, text: str) -> ThrottledReplicas:
 
 def parse_throttled_rate(key: str, text: str) -> int:
     """Read a rate in bytes per second; raises KafkaError INVALID_CONFIG."""
-    if not text.strip().isdecimal() or int(text) < 1:
+    try:
+        rate = java_int(text)
+    except ValueError:
+        rate = 0
+    if rate < 1:
         raise KafkaError.of(
             ErrorCode.INVALID_CONFIG,
             f"{key}={text!r} is no whole number of bytes per second from 1 up; delete the key to lift it",
         )
-    return int(text)
+    return rate
 
 
 @dataclass(slots=True)

@@ -53,6 +53,9 @@ ROWS_PER_BATCH_MAX = 65_536
 """Rows of one Arrow batch: below 10 k Spark's per-batch cost shows, above 64 k nothing is gained (measured)."""
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes that one compressed batch may unpack to."""
+_MILLIS_MAX = (1 << 63) // 1000
+"""Spark's timestamps are int64 microseconds. A producer that wrote nanoseconds gets the last of them, in the year 294247: filters and
+the order of times stay right, and no producer can wedge a query."""
 UNPACKED_BYTES = 16 * 1024 * 1024
 """Compressed batches are unpacked and decoded together until they pass this size."""
 
@@ -181,7 +184,10 @@ class RecordDecoder:
             elif field.name == "offset":
                 column = _column(longs[OFFSET], pa.int64())
             elif field.name == "timestamp":
-                column = _column(longs[TIMESTAMP] * 1000, pa.int64()).cast(field.type)
+                micros = (
+                    np.clip(longs[TIMESTAMP], -_MILLIS_MAX, _MILLIS_MAX) * 1000
+                )  # a product past int64 wraps in silence
+                column = _column(micros, pa.int64()).cast(field.type)
             elif field.name == "timestampType":
                 column = _column(types, pa.int32())
             elif field.name == "headers":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -35,6 +35,7 @@ from barnabas_wire.kafka.messages.describe_transactions import DescribeTransacti
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
 from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest
+from barnabas_wire.moments import moment_of
 from pyspark_barnabas.client import REACH_TIMEOUT_S, SourceError
 from pyspark_barnabas.kafka_properties import PREFIX, ClusterOptions, OptionError, parse_kafka_options
 from pyspark_barnabas.offset_spec import EARLIEST, LATEST
@@ -100,7 +101,7 @@ def _offsets(cluster: BlockingCluster) -> Iterator[Row]:
             "latest": latest.get(key),
             "lastStable": stable.get(key),
             "offsets": latest[key] - earliest[key] if key in latest else None,
-            "newest": None if at is None or at.offset < 0 else _time(at.timestamp_ms),
+            "newest": None if at is None or at.offset < 0 else moment_of(at.timestamp_ms, UTC),
         }
 
 
@@ -164,7 +165,7 @@ def _transactions(cluster: BlockingCluster) -> Iterator[Row]:
                 "producerEpoch": state.producer_epoch,
                 "state": state.transaction_state,
                 "timeoutMs": state.transaction_timeout_ms,
-                "started": None if started < 0 else _time(started),
+                "started": None if started < 0 else moment_of(started, UTC),
                 "partitions": [
                     {"topic": each.topic, "partition": at} for each in state.topics for at in each.partitions
                 ],
@@ -185,10 +186,6 @@ def _led(view: ClusterView, keys: Any) -> list[TopicPartition]:
         for key in sorted(keys)
         if (part := view.topics.get(key.topic, {}).get(key.partition)) is not None and part.leader in view.brokers
     ]
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 _STRING, _INT, _LONG, _BOOLEAN, _TIME = StringType(), IntegerType(), LongType(), BooleanType(), TimestampType()

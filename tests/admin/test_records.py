@@ -18,13 +18,14 @@ from barnabas_admin.commands.records import (
     parse_text_line,
     read_file,
 )
+from barnabas_admin.console.messages import shown
 from barnabas_admin.consuming import parse_offset
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.group_member import assign_by_range
 from barnabas_admin.kafka import assigned_partitions
 from barnabas_admin.record_format import Columns, Filter, compile_format, json_line, text_formatter
 from barnabas_wire.kafka.ids import TopicPartition
-from barnabas_wire.records.batch import Record
+from barnabas_wire.records.batch import Record, header_name
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def test_a_line_of_text(text: bytes, separator: bytes | None, key: bytes | None,
 def test_headers_stand_before_the_rest_of_a_line() -> None:
     assert parse_headers(b"a=1,b|k:v|w", b"|", 1) == ((("a", b"1"), ("b", None)), b"k:v|w")
     assert parse_headers(b"|v", b"|", 1) == ((), b"v")
+    assert parse_headers(b"\xff=1|v", b"|", 1) == (((header_name(b"\xff"), b"1"),), b"v")
     with pytest.raises(AdminError, match="line 3 has no"):
         parse_headers(b"v", b"|", 3)
 
@@ -60,6 +62,7 @@ def test_a_line_without_its_separator_is_refused_by_its_number() -> None:
         Record(8, -1, None, None),
         Record(9, 0, b"\xff\x00", b"\xfe", (("bin", b"\x80"),)),
         Record(10, 5, b"", b""),
+        Record(11, 6, None, b"v", ((header_name(b"\xffname"), b"x"), ("grüße", b"y"))),
     ],
 )
 def test_what_consume_prints_produce_reads(record: Record) -> None:
@@ -82,6 +85,12 @@ def test_text_output_puts_the_key_before_the_separator() -> None:
     columns = Columns(has_topic=True, has_partition=True, has_offset=True, has_headers=True, key_separator="\t")
     headed = Record(7, 0, b"k", b"v", (("a", b"1"), ("b", None)))
     assert text_formatter(columns)("t", 3, headed) == b"t\t3\t7\ta=1,b=NULL\tk\tv\n"
+
+
+def test_a_headers_name_that_is_no_text_is_printed_as_it_is() -> None:
+    record = Record(3, 5, None, b"v", ((header_name(b"\xff"), b"1"),))
+    assert text_formatter(Columns(has_headers=True))("t", 0, record) == b"\xff=1\tv\n"
+    assert shown(0, record)["headers"][0]["name"] == "\\xff"
 
 
 def test_a_format_is_kcats() -> None:

@@ -69,6 +69,25 @@ def test_a_secret_of_a_json_value_is_hidden_where_it_stands() -> None:
     assert found["is_password_set"] is True
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"ssl.key.password {SECRET}\n",
+        f"ssl.key.passwor\\u0064={SECRET}\n",
+        f"ssl.key.pass\\\n   word={SECRET}\n",
+        f"sasl.jaas.config=X required \\\n  username=a \\\n  key={SECRET};\n",
+        f"#sasl.jaas.config=X required \\\n#  key={SECRET};\n",
+        f'some.words=password=\\"{SECRET}\\"\n',
+        f"ssl.key.password=\\d{SECRET}\n",
+        f"ssl.key.password=a\x0b{SECRET}\r",
+    ],
+)
+def test_a_secret_in_any_of_javas_forms_is_hidden(text: str) -> None:
+    found = redact_properties("node.id=1\n" + text + "log.dirs=/data\n")
+    assert SECRET not in found and HIDDEN in found
+    assert found.startswith("node.id=1\n") and found.endswith("log.dirs=/data\n")
+
+
 def test_what_is_no_secret_stays() -> None:
     text = "listeners=SASL_SSL://h:9092\nkey.separator=:\nmessage.key=7\ndelegation.token.max.lifetime.ms=5\n"
     assert redact_properties(text) == text

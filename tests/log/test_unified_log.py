@@ -108,6 +108,15 @@ class TestAppendAsLeader:
         follower = open_log(MemoryDisk())
         follower.append_as_follower(content(log), leader_epoch=Epoch(0))
 
+    def test_a_repeat_is_answered_with_the_append_time_in_the_log(self, disk: MemoryDisk) -> None:
+        config = make_config(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+        log = open_log(disk, config=config)
+        batch = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=0, timestamp_ms=5)
+        log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
+        again = log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS + 7_000)
+        assert again.is_duplicate and again.log_append_time_ms == NOW_MS
+        assert {record.timestamp_ms for record in iterate_records(content(log))} == {again.log_append_time_ms}
+
     @pytest.mark.parametrize(
         ("position", "value", "error"),
         [

@@ -59,6 +59,26 @@ def test_set_delete_append_and_subtract() -> None:
     assert cluster.image.configs.topic("t") == {"new": "x", "list": "b", "none": ""}
 
 
+def test_subtract_takes_one_of_equal_parts_as_kafka_does() -> None:
+    cluster = one()
+    assert alter(cluster, alteration(TOPIC, "t", ("list", SET, "a,b,a,a"))) == [None]
+    assert alter(cluster, alteration(TOPIC, "t", ("list", SUBTRACT, "a"))) == [None]
+    assert cluster.image.configs.topic("t")["list"] == "b,a,a"
+    assert alter(cluster, alteration(TOPIC, "t", ("list", SUBTRACT, "a,a,c"))) == [None]
+    assert cluster.image.configs.topic("t")["list"] == "b"
+
+
+def test_what_is_recorded_is_what_the_keys_owner_makes_of_it() -> None:
+    cluster = one()
+    assert alter(cluster, alteration(TOPIC, "t", ("k", SET, "LOUD"))) == [None]
+    assert cluster.image.configs.topic("t")["k"] == "loud"
+    start = len(cluster.log)
+    assert alter(cluster, alteration(TOPIC, "t", ("k", SET, "Loud"))) == [None]
+    assert len(cluster.log) == start
+    cluster.create("t3", [1], configs={"k": "LOUD"})
+    assert cluster.image.configs.topic("t3") == {"k": "loud"}
+
+
 def test_append_and_subtract_without_an_override_begin_with_what_is_inherited() -> None:
     cluster = one()
     assert alter(cluster, alteration(BROKER, "", ("list", SET, "p,q"))) == [None]

@@ -6,7 +6,7 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -17,6 +17,8 @@ from barnabas_wire.records.batch import (
     Record,
     build_batch,
     crc_is_valid,
+    header_name,
+    header_name_bytes,
     iterate_batches,
     iterate_records,
     read_header,
@@ -115,6 +117,18 @@ def test_garbage_behind_a_header_never_leaves_the_decoder(payload: bytes, count:
     head[57:61] = struct.pack(">i", count)
     with contextlib.suppress(CorruptBatch):
         list(iterate_records(bytes(head) + payload))
+
+
+@given(st.binary(max_size=20))
+@example(b"\xff")
+@example(b"\xed\xb3\xbf")
+def test_a_headers_name_may_be_any_bytes_and_keeps_them(raw: bytes) -> None:
+    """Kafka's brokers never look at it, so no producer may wedge what opens records: ListOffsets by time, dumps, compaction."""
+    record = Record(0, 1, None, None, ((header_name(raw), b"x"),))
+    batch = build_batch([record])
+    assert raw in batch
+    (read,) = iterate_records(batch)
+    assert read == record and header_name_bytes(read.headers[0][0]) == raw
 
 
 @pytest.mark.parametrize("length", [0, -1, 48, -(2**31), 2**31 - 1])

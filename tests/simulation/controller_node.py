@@ -224,7 +224,10 @@ class ControllerNode:
         transport = FencedTransport(run.network, self, guard)
         loader = MetadataLoader()
         validators = ConfigValidators(
-            topic=lambda *_: None, broker=lambda *_: None, group=lambda *_: None, topic_as_whole=lambda *_: None
+            topic=lambda *given: given[2],
+            broker=lambda *given: given[2],
+            group=lambda *given: given[2],
+            topic_as_whole=lambda *_: None,
         )
         driver = ControllerDriver(
             Controller(config=CONTROLLER, cluster_id=CLUSTER_ID, random=Random(random.random()), validators=validators),

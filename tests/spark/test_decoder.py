@@ -271,6 +271,17 @@ def test_a_header_key_that_is_no_text_is_replaced_as_java_does() -> None:
     assert row["headers"] == [{"key": "\ufffdb", "value": b"x"}]
 
 
+@pytest.mark.parametrize("at_ms", [1_760_000_000_000_000_000, (1 << 63) - 1, -(1 << 62)])
+def test_a_time_that_microseconds_cannot_hold_is_the_last_that_they_can(at_ms: int) -> None:
+    schema = pa.schema([SCHEMA.field("timestamp")])
+    data = build_batch([Record(0, at_ms, None, None)])
+    decoder = RecordDecoder(topic="t", partition=0, schema=schema)
+    plan = decoder.plan(memoryview(data), start=0, end=FOREVER)
+    (batch,) = decoder.decode(memoryview(data), plan, start=0, end=FOREVER)
+    limit = (1 << 63) // 1000 * 1000
+    assert batch.column(0).cast(pa.int64())[0].as_py() == (limit if at_ms > 0 else -limit)
+
+
 def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_module, "DECOMPRESSED_BYTES_MAX", 1 << 20)
     for kind in CompressionType:

@@ -33,10 +33,11 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, TopicPart
 CLUSTER_ID = "a-test-cluster"
 
 
-def refuse_bad_values(name: str, key: str, value: str) -> None:
+def refuse_bad_values(name: str, key: str, value: str) -> str:
     """Stands for the validators of the rooms that own the keys."""
     if value == "bad":
         raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{name}: {key}={value}")
+    return value.lower()
 
 
 def refuse_odd_company(topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:

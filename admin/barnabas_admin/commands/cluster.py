@@ -9,7 +9,7 @@ Read next:  quorum.py.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +18,7 @@ from barnabas_admin.commands.features import find_metadata_version
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
+from barnabas_wire.moments import iso_text
 from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _as_of(found: Any) -> str | None:
     """When what is shown was true, where no controller confirms it now: brokers may have died since. None = it is true now."""
     if "no_controller" not in found.reasons or found.metadata_timestamp_ms <= 0:
         return None
-    return datetime.fromtimestamp(found.metadata_timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    return iso_text(found.metadata_timestamp_ms, UTC, timespec="seconds")
 
 
 def _add_what_nodes_say(fields: dict[str, Any], invocation: Invocation) -> None:

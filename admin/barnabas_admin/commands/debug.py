@@ -20,6 +20,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_line, print_table, size_text, talk
+from barnabas_wire.java_properties import decode_properties, parse_properties
 from barnabas_wire.kafka.errors import KafkaError
 
 EXPLAINED_MAX = 20
@@ -192,10 +193,10 @@ def _metrics_in(file: Path) -> list[str]:
     from barnabas_admin.discovery import LOOPBACKS, listeners_of
 
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError:
+        found = {key: value for _, key, value in parse_properties(decode_properties(file.read_bytes()))}
+    except (OSError, ValueError):
         return []
-    values = [line.partition("=")[2] for line in lines if line.partition("=")[0].strip() == METRICS_LISTENERS]
+    values = [found[METRICS_LISTENERS]] if METRICS_LISTENERS in found else []
     return [address for value in values for address in listeners_of(value, LOOPBACKS[0])]
 
 

@@ -342,6 +342,8 @@ def parse_text_line(text: bytes, separator: bytes | None, number: int) -> Line:
 def parse_headers(text: bytes, separator: bytes, number: int) -> tuple[Headers, bytes]:
     """`name=value,name=value<separator>rest` as (headers, rest); `name` alone is a header without a value. Raises AdminError for a line
     (its `number`) without the separator."""
+    from barnabas_wire.records.batch import header_name
+
     before, found, rest = text.partition(separator)
     if not found:
         raise AdminError(
@@ -351,7 +353,7 @@ def parse_headers(text: bytes, separator: bytes, number: int) -> tuple[Headers, 
     headers = []
     for part in before.split(b",") if before else ():
         name, has_value, value = part.partition(b"=")
-        headers.append((name.decode(errors="replace"), value if has_value else None))
+        headers.append((header_name(name), value if has_value else None))
     return tuple(headers), rest
 
 
@@ -359,7 +361,7 @@ def parse_json_line(text: bytes) -> Line:
     """A line as consume -o json prints it; offset is ignored, partition and timestamp are kept when present."""
     try:
         fields = json.loads(text)
-        headers = tuple((header["name"], _from_json(header, "value")) for header in fields.get("headers", []))
+        headers = tuple(_header_from_json(header) for header in fields.get("headers", []))
         return Line(
             _from_json(fields, "key"),
             _from_json(fields, "value"),
@@ -372,6 +374,15 @@ def parse_json_line(text: bytes) -> Line:
         raise AdminError(
             f"not a record in JSON: {shown!r} ({error})", hint="see `barnabas topic consume -o json`"
         ) from None
+
+
+def _header_from_json(fields: dict[str, Any]) -> tuple[str, bytes | None]:
+    from barnabas_wire.records.batch import header_name
+
+    name = _from_json(fields, "name")
+    if name is None:
+        raise ValueError("a header has no name")
+    return header_name(name), _from_json(fields, "value")
 
 
 def _from_json(fields: dict[str, Any], name: str) -> bytes | None:

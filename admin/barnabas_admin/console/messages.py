@@ -19,7 +19,7 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
-from barnabas_wire.records.batch import Record, iterate_batches, iterate_records
+from barnabas_wire.records.batch import Record, header_name_bytes, iterate_batches, iterate_records
 
 LIMIT_MAX = 500
 """Records on one page."""
@@ -213,7 +213,10 @@ def shown(partition: int, record: Record) -> dict[str, Any]:
         "timestamp_ms": record.timestamp_ms,
         "key": text_of(record.key),
         "value": text_of(record.value),
-        "headers": [{"name": name, "value": text_of(value)} for name, value in record.headers],
+        "headers": [
+            {"name": header_name_bytes(name).decode(errors="backslashreplace"), "value": text_of(value)}
+            for name, value in record.headers
+        ],
         "size_bytes": len(record.key or b"") + len(record.value or b""),
     }
 

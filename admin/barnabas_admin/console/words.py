@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 from barnabas_admin.output import size_text
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.moments import iso_text
 
 UNKNOWN = "–"
 LINE_LETTERS = 100
@@ -57,7 +58,7 @@ def moment(timestamp_ms: int | None) -> str:
     """A time in UTC, to the millisecond."""
     if timestamp_ms is None or timestamp_ms < 0:
         return UNKNOWN
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return iso_text(timestamp_ms, UTC, sep=" ").removesuffix("+00:00")
 
 
 def pretty(value: dict[str, Any]) -> str:

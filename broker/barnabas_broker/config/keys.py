@@ -12,9 +12,10 @@ import difflib
 import enum
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from barnabas_wire.java_values import java_boolean, java_float, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -108,6 +109,9 @@ def parse_value(key: ConfigKey, text: str) -> Any:
         raise ConfigError(f"{key.name}={text!r} is not {key.type_name}: {error}") from error
 
 
+_JAVA_PARSERS: Mapping[Any, Callable[[str], Any]] = {bool: java_boolean, int: java_int, float: java_float}
+
+
 def _parse(kind: Any, text: str) -> Any:
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
@@ -119,17 +123,15 @@ def _parse(kind: Any, text: str) -> Any:
     supertype = getattr(kind, "__supertype__", None)
     if supertype is not None:
         return kind(_parse(supertype, text))
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ValueError("use true or false")
-        return text.lower() == "true"
+    if kind in _JAVA_PARSERS:
+        return _JAVA_PARSERS[kind](text)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(text)
         except ValueError:
             raise ValueError(f"use one of {', '.join(str(member.value) for member in kind)}") from None
-    if kind is int or kind is float or kind is str:
-        return kind(text)
+    if kind is str:
+        return text
     raise TypeError(f"no way to parse {kind!r} from text")
 
 

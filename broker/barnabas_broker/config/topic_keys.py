@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from barnabas_wire.java_values import java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 INT64_MAX = 2**63 - 1
@@ -39,13 +40,13 @@ def _refused(key: str, value: str, reason: str) -> KafkaError:
 
 
 def _only(value: str, reason: str) -> Callable[[str], str | None]:
-    return lambda text: None if text == value else f"{reason}; leave it at {value}"
+    return lambda text: None if text.strip().lower() == value else f"{reason}; leave it at {value}"
 
 
 def _whole(at_least: int, at_most: int = INT64_MAX) -> Callable[[str], str | None]:
     def refusal(text: str) -> str | None:
         try:
-            number = int(text)
+            number = java_int(text)
         except ValueError:
             return "it is no whole number"
         return None if at_least <= number <= at_most else f"it must be between {at_least} and {at_most}"
@@ -128,17 +129,18 @@ GROUP_KEYS: Mapping[str, tuple[int, int]] = {
 the consumer protocol, of which there is none while group.version is 0: until then no group behaves otherwise by them."""
 
 
-def check_accepted_topic_key(key: str, value: str) -> bool:
-    """Whether the key is one of this file. Raises INVALID_CONFIG when its value cannot be honoured, or the key is gone."""
+def accepted_topic_value(key: str, value: str) -> str | None:
+    """The value of a key of this file in its normal form; None for another key. Raises INVALID_CONFIG when the value cannot be
+    honoured, or the key is gone."""
     if key in GONE_TOPIC_KEYS:
         raise _refused(key, value, GONE_TOPIC_KEYS[key])
     accepted = ACCEPTED_TOPIC_KEYS.get(key)
     if accepted is None:
-        return False
+        return None
     reason = accepted.refusal(value)
     if reason is not None:
         raise _refused(key, value, reason)
-    return True
+    return value.strip().lower() if accepted.type_name == "boolean" else str(java_int(value))
 
 
 def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None:
@@ -154,11 +156,12 @@ def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None
             )
 
 
-def check_group_key(key: str, value: str) -> None:
-    """Raise INVALID_CONFIG for what no group may have."""
+def group_value(key: str, value: str) -> str:
+    """The value of a group's key in its normal form. Raises INVALID_CONFIG for what no group may have."""
     bounds = GROUP_KEYS.get(key)
     if bounds is None:
         raise _refused(key, value, f"groups have no such key; known are {', '.join(sorted(GROUP_KEYS))}")
     reason = _whole(*bounds)(value)
     if reason is not None:
         raise _refused(key, value, reason)
+    return str(java_int(value))

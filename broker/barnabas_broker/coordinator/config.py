@@ -72,7 +72,7 @@ class GroupCoordinatorConfig:
         default=4_096,
         metadata={
             "key": "offset.metadata.max.bytes",
-            "doc": "Longest metadata string of one committed offset, in bytes.",
+            "doc": "Longest metadata string of one committed offset, in UTF-16 units as in Kafka (not bytes, whatever the name says).",
         },
     )
     group_initial_rebalance_delay_ms: int = field(

@@ -119,9 +119,14 @@ class HttpServer:
             return _response("400 Bad Request", b"this is not HTTP/1\n")
         if words[0] not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
-        if not _is_own_host(head, writer):
+        target = words[1].decode("latin-1")
+        authority = None
+        if target.lower().startswith(("http://", "https://")):  # as a proxy forwards it (RFC 9112 3.2.2)
+            authority, slash, rest = target.partition("://")[2].partition("/")
+            target = slash + rest
+        if not _is_own_host(head, authority, writer):
             return _response("403 Forbidden", b"ask by an address or by localhost\n")
-        path, _, query = words[1].decode("latin-1").partition("?")
+        path, _, query = target.partition("?")
         return await self._answer(path, query, is_head=words[0] == b"HEAD")
 
     async def _answer(self, path: str, query: str, *, is_head: bool) -> bytes:
@@ -156,14 +161,18 @@ class HttpServer:
             return await asyncio.to_thread(self._render, view)
 
 
-def _is_own_host(head: bytes, writer: asyncio.StreamWriter) -> bool:
-    """Whether a request on loopback names an address or localhost. Elsewhere scrapers come by names that only others know."""
+def _is_own_host(head: bytes, authority: str | None, writer: asyncio.StreamWriter) -> bool:
+    """Whether a request on loopback names an address or localhost, in its Host header and in the target's `authority` if it has
+    one. Elsewhere scrapers come by names that only others know."""
     if not ipaddress.ip_address(writer.get_extra_info("sockname")[0]).is_loopback:
         return True
     named = re.search(rb"\r\nhost:[ \t]*([^\r\n]*?)[ \t]*\r\n", head, re.IGNORECASE)
-    if named is None:
-        return True
-    host = re.sub(r":\d+$", "", named[1].decode("latin-1")).strip("[]")
+    names = [] if named is None else [named[1].decode("latin-1")]
+    return all(_is_address_or_localhost(name) for name in (*names, *([] if authority is None else [authority])))
+
+
+def _is_address_or_localhost(name: str) -> bool:
+    host = re.sub(r":\d+$", "", name).strip("[]")
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

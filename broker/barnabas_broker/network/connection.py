@@ -301,8 +301,8 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                     self._take_charged(frame, now, self.quota)
                 if self._is_closed:
                     break
-        except InvalidFrameSize:
-            self.close("frame")
+        except InvalidFrameSize as error:
+            self._close_refused("frame", None, str(error))
         except OversizedFrame as error:
             self._close_greedy(error.kind, str(error))
         finally:

@@ -58,8 +58,8 @@ PROBATION_S = 5.0
 """How long a connection may take of the brokers' reserve without a request that only brokers send."""
 CUT_OFF = "cut_off"
 """Why clients' connections are closed while this broker is cut off."""
-GREEDY_LINE_INTERVAL_S = 60.0
-"""Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
+REFUSED_LINE_INTERVAL_S = 60.0
+"""Between two lines about requests of one API that closed their connections: a client may send them as fast as it can connect."""
 ACCEPTED_AT_ONCE = 16
 """Connections that one listener accepts in a turn of the loop. asyncio takes as many as the backlog that it is given, and each is an
 open descriptor before anybody can refuse it."""
@@ -354,31 +354,37 @@ class KafkaListener:
         self._connections_max = server.config.max_connections
         self._reserved = server.config.inter_broker_connections_reserved
         self._dirty: list[Connection] = []
-        self._greedy_noted: dict[int, tuple[float, int]] = {}
-        """When the last line was written, and how many requests were refused since; by API."""
+        self._refused_noted: dict[tuple[int, str], tuple[float, int]] = {}
+        """When the last line was written, and how many requests were refused since; by API and advice."""
 
     def request_bytes_max(self, kind: int) -> int:
         """The largest frame of a kind, api key << 16 | version, that is taken. What is served by no API may have the usual size."""
         api = self.apis.get(kind)
         return REQUEST_BYTES_MAX if api is None else api.request_bytes_max
 
-    def note_greedy(self, kind: int, client_host: str, reason: str) -> None:
-        """Log that a request was larger than its API takes (`kind`: api key << 16 | version), once per API and interval."""
-        api = self.apis.get(kind)
-        key = kind >> 16 if api is not None else -1  # anybody can send API keys without end
-        noted_s, unsaid = self._greedy_noted.get(key, (0.0, 0))
+    def note_refused(self, kind: int | None, client_host: str, reason: str, advice: str) -> None:
+        """Log that a request closed its connection, once per API, advice and interval.
+
+        kind: api key << 16 | version; None for what has none. advice: a constant that says what to do.
+        """
+        api = None if kind is None else self.apis.get(kind)
+        key = (int(api.key) if api is not None else -1, advice)  # anybody can send API keys without end
+        noted_s, unsaid = self._refused_noted.get(key, (0.0, 0))
         now_s = self.loop.time()
-        if noted_s and now_s - noted_s < GREEDY_LINE_INTERVAL_S:
-            self._greedy_noted[key] = (noted_s, unsaid + 1)
+        if noted_s and now_s - noted_s < REFUSED_LINE_INTERVAL_S:
+            self._refused_noted[key] = (noted_s, unsaid + 1)
             return
-        self._greedy_noted[key] = (now_s, 0)
+        self._refused_noted[key] = (now_s, 0)
+        what = ""
+        if kind is not None:
+            name = next((each.key.name for each in self.apis.values() if each.key == kind >> 16), f"api {kind >> 16}")
+            what = f"{name} v{kind & 0xFFFF}: "
         logger.warning(
-            "closed a connection of %s: %s v%d: %s; the client must send several smaller requests. Refused since the last such "
-            "line: %d",
+            "closed a connection of %s: %s%s; %s. Refused since the last such line: %d",
             client_host,
-            api.key.name if api is not None else f"api {kind >> 16}",
-            kind & 0xFFFF,
+            what,
             reason,
+            advice,
             unsaid,
         )
 

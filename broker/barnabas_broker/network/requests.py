@@ -84,8 +84,8 @@ class RequestListener(Protocol):
         """The largest frame of this kind that is taken. What is served by no API may have the usual size."""
         ...
 
-    def note_greedy(self, kind: int, client_host: str, reason: str) -> None:
-        """Log that a request was larger than its API takes."""
+    def note_refused(self, kind: int | None, client_host: str, reason: str, advice: str) -> None:
+        """Log that a request closed its connection, and what to do; `kind` None: nothing can be told from its bytes."""
         ...
 
 
@@ -267,8 +267,7 @@ class ClientRequests:
         except TooManyElements as error:
             self._close_greedy(kind, error.message)
         except KafkaError as error:
-            logger.debug("malformed request api=%d v%d from %s: %s", api.key, version, self.client_host, error)
-            self.close("malformed")
+            self._close_refused("malformed", kind, error.message)
         except Exception as error:
             self._bug(slot, error)
         else:
@@ -336,8 +335,7 @@ class ClientRequests:
             frame = registry.encode_answer(slot.api_key, 0, slot.correlation_id, unsupported_version())
             slot.fill((frame,), len(frame))
         else:
-            logger.debug("unsupported api=%d v%d from %s", slot.api_key, slot.version, self.client_host)
-            self.close("unsupported")
+            self._close_refused("unsupported", slot.api_key << 16 | slot.version, "it is not served in this version")
 
     def _request_bytes_max(self, kind: int) -> int:
         """As the listener's, but who has not logged in gets room for a login only."""
@@ -411,8 +409,13 @@ class ClientRequests:
 
     def _close_greedy(self, kind: int, reason: str) -> None:
         """A request that is more than one may be: Kafka's protocol has no answer before it is decoded."""
-        self._listener.note_greedy(kind, self.client_host, reason)
+        self._listener.note_refused(kind, self.client_host, reason, "the client must send several smaller requests")
         self.close("oversized")
+
+    def _close_refused(self, counted: str, kind: int | None, reason: str) -> None:
+        """What is no request of Kafka's protocol as it is spoken here has no answer either. `counted`: see Stats."""
+        self._listener.note_refused(kind, self.client_host, reason, "look at what that client sends, and to which port")
+        self.close(counted)
 
     def _bug(self, slot: ResponseSlot, error: Exception) -> None:
         self.close_for(error, f"request api={int(slot.api_key)} v{slot.version}")

@@ -314,14 +314,14 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     )
 
 
-def _validate_broker(settings: TopicSettings, broker: str, key: str, value: str) -> None:
+def _validate_broker(settings: TopicSettings, broker: str, key: str, value: str) -> str:
     if broker and key == MIN_INSYNC_REPLICAS:
         raise KafkaError.of(
             ErrorCode.INVALID_CONFIG,
             f"{key} cannot differ from broker to broker, or its leaders and the controller would disagree on who is "
             "eligible to lead; set it on the topic or for all brokers",
         )
-    settings.validate_broker(key, value)
+    return settings.validate_broker(key, value)
 
 
 def spare_the_collector(is_loading: bool) -> None:

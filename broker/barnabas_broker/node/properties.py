@@ -47,6 +47,7 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
 from barnabas_wire.client.security import ClientSecurity
+from barnabas_wire.java_properties import decode_properties, parse_properties
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
@@ -335,22 +336,17 @@ def known_keys() -> list[ConfigKey]:
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """Parse a properties file: `key=value` lines, `#` or `!` comments. Raises ConfigError with the line number."""
-    properties: dict[str, str] = {}
+    """Parse a properties file as Java does (java_properties.py). Raises ConfigError with the line number."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = decode_properties(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8 ({error}); restore it, or write it anew") from error
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise ConfigError(f"{path}:{number}: {stripped!r} is not key=value")
-        properties[key.strip()] = value.strip()
+        raise ConfigError(f"{path} is no text in UTF-8 or Latin-1 ({error}); restore it, or write it anew") from error
+    try:
+        properties = {key: value for _, key, value in parse_properties(text)}
+    except ValueError as error:
+        raise ConfigError(f"{path}:{error}") from None
     sensitive = {key.name for key in known_keys() if key.is_sensitive}
     secret = next((key for key, value in properties.items() if value and (has_secret(key) or key in sensitive)), None)
     if secret is not None:

@@ -16,9 +16,9 @@ from enum import Enum
 from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
-    check_accepted_topic_key,
-    check_group_key,
+    accepted_topic_value,
     check_together,
+    group_value,
 )
 from barnabas_broker.node.properties import refuse_unknown
 from barnabas_log.config import TOPIC_KEYS, CleanupPolicy, FlushOnAcks, LogConfig, broker_defaults
@@ -32,6 +32,7 @@ from barnabas_replication.throttle import (
     parse_throttled_rate,
     parse_throttled_replicas,
 )
+from barnabas_wire.java_values import java_boolean, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId
 
@@ -102,16 +103,19 @@ class TopicSettings:
         except KafkaError as error:
             logger.error("replication throttles are left as they were: %s", error)
 
-    def validate_topic(self, topic: str, key: str, value: str) -> None:
-        """What the controller asks before it records an override. Raises KafkaError INVALID_CONFIG naming key and fix."""
+    def validate_topic(self, topic: str, key: str, value: str) -> str:
+        """What the controller asks before it records an override: the value in its normal form, as DescribeConfigs shows it.
+
+        Raises KafkaError INVALID_CONFIG naming key and fix.
+        """
         if key in CONTROLLER_KEYS:
-            _check_boolean(key, value)
-            return
-        if check_accepted_topic_key(key, value):
-            return
+            return _boolean(key, value)
+        accepted = accepted_topic_value(key, value)
+        if accepted is not None:
+            return accepted
         if key in THROTTLED_REPLICAS_KEYS:
             parse_throttled_replicas(key, value)
-            return
+            return value.strip()
         if topic in INTERNAL_TOPICS and key == CLEANUP_POLICY and value != CleanupPolicy.COMPACT.value:
             raise KafkaError.of(
                 ErrorCode.INVALID_CONFIG,
@@ -121,7 +125,7 @@ class TopicSettings:
             meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))
             if meant is not None:
                 raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key} is no topic setting; did you mean {meant}?")
-        LogConfig.from_overrides(self._static, {key: value})
+        return LogConfig.from_overrides(self._static, {key: value}).to_overrides()[key]
 
     def validate_topic_as_whole(self, topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:
         """What all overrides of a topic together come to, over those of all brokers (`cluster`). Raises KafkaError
@@ -143,18 +147,16 @@ class TopicSettings:
         fallback = str(default.value if isinstance(default, Enum) else default)
         return (self._static | broker_defaults(cluster)).get(topic_key, fallback)
 
-    def validate_group(self, group: str, key: str, value: str) -> None:
+    def validate_group(self, group: str, key: str, value: str) -> str:
         """The same as validate_topic for a consumer group's key."""
-        check_group_key(key, value)
+        return group_value(key, value)
 
-    def validate_broker(self, key: str, value: str) -> None:
+    def validate_broker(self, key: str, value: str) -> str:
         """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""
         if key in CONTROLLER_KEYS:
-            _check_boolean(key, value)
-            return
+            return _boolean(key, value)
         if key in THROTTLED_RATE_KEYS:
-            parse_throttled_rate(key, value)
-            return
+            return str(parse_throttled_rate(key, value))
         defaults = broker_defaults({key: value})
         if not defaults:
             refuse_unknown([key])
@@ -162,7 +164,11 @@ class TopicSettings:
                 ErrorCode.INVALID_CONFIG,
                 f"{key} cannot change while brokers run: set it in server.properties and restart the broker",
             )
-        LogConfig.from_overrides(defaults, {})
+        config = LogConfig.from_overrides(defaults, {}).to_overrides()
+        (topic_key,) = defaults
+        if TOPIC_KEYS[topic_key].metadata["broker_key"] != key:
+            return str(java_int(value))  # hours or minutes, which stay what they are
+        return config[topic_key]
 
 
 def _is_sound(key: str, value: str) -> bool:
@@ -173,6 +179,8 @@ def _is_sound(key: str, value: str) -> bool:
     return True
 
 
-def _check_boolean(key: str, value: str) -> None:
-    if value not in ("true", "false"):
-        raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key}={value!r} is not a boolean: use true or false")
+def _boolean(key: str, value: str) -> str:
+    try:
+        return "true" if java_boolean(value) else "false"
+    except ValueError as error:
+        raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key}={value!r} is not a boolean: {error}") from None

@@ -25,7 +25,7 @@ from barnabas_log.producer_snapshots import decode_snapshot
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.primitives import MalformedMessage
-from barnabas_wire.records.batch import BatchHeader, CorruptBatch, Record, iterate_records
+from barnabas_wire.records.batch import BatchHeader, CorruptBatch, Record, header_name_bytes, iterate_records
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
@@ -113,7 +113,9 @@ def _record(path: Path, header: BatchHeader, record: Record) -> Entry:
     return entry | {
         **_bytes("key", record.key),
         **_bytes("value", record.value),
-        "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
+        "headers": [
+            {**_bytes("name", header_name_bytes(name)), **_bytes("value", value)} for name, value in record.headers
+        ],
     }
 
 

@@ -13,7 +13,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_broker.offline import data_dump, log_verify, stray_logs
 from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_quorum.driver.log_entries import BAD, NO_OP, LogEntry, entries_of
+from barnabas_wire.moments import iso_text
 
 SUFFIXES = (".log", ".checkpoint")
 EXIT_DAMAGED = 1
@@ -201,12 +201,11 @@ def _print_entry(path: Path, entry: LogEntry, *, output: str) -> None:
         print(json.dumps(shown, ensure_ascii=False))
         return
     # this host's clock, as `barnabas quorum log` and the nodes' own logs have it; TZ=UTC for files of another host
-    moment = datetime.fromtimestamp(entry.timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    when = iso_text(entry.timestamp_ms, sep=" ")
     fields = entry.fields
     if entry.kind == IMAGE_HASH:
         fields = {part["part"]: part["hash"][:HASH_SHOWN] + "…" for part in fields["parts"] if part["hash"].strip("0")}
     text = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
-    when = f"{moment}.{entry.timestamp_ms % 1000:03d}"
     print(f"{entry.offset:>8}  {entry.epoch:>3}  {when}  {entry.kind:<30} {text}".rstrip())
 
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
 import shlex
@@ -31,6 +30,7 @@ from barnabas_broker.offline.quorum_recovery import (
 )
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.moments import iso_text
 
 
 def add_verbs(verbs: Any) -> None:
@@ -261,4 +261,4 @@ def _incarnation(report: SurvivorReport) -> str:
 def _time(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "never"
-    return datetime.datetime.fromtimestamp(timestamp_ms / 1000).isoformat(sep=" ", timespec="milliseconds")
+    return iso_text(timestamp_ms, sep=" ")

@@ -132,7 +132,7 @@ def _alter_one(
         )
         if value is not None:
             refuse_unknown_to_some(image, change.key, validators)
-            validate(alteration.resource_name, change.key, value)
+            value = validate(alteration.resource_name, change.key, value)
         if value is None:
             after.pop(change.key, None)
             _check_removal(image, resource, change.key)
@@ -178,5 +178,7 @@ def _changed_value(present: str | None, change: ConfigChange, *, inherited: Call
     if change.operation is ConfigOperation.APPEND:
         parts += [part for part in operands if part not in parts]
     else:
-        parts = [part for part in parts if part not in operands]
+        for part in operands:
+            if part in parts:
+                parts.remove(part)  # the first of equal ones, as Kafka has it
     return ",".join(parts)

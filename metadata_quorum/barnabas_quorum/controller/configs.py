@@ -17,9 +17,10 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
-ConfigValidator = Callable[[str, str, str], None]
-"""(resource name, key, value): raises KafkaError INVALID_CONFIG that names the key and the fix. The rooms that own the keys
-supply it, because this room must not know them. A broker's resource name is its id as text, "" for all brokers."""
+ConfigValidator = Callable[[str, str, str], str]
+"""(resource name, key, value): the value in its normal form, which is what is recorded, or raises KafkaError INVALID_CONFIG that
+names the key and the fix. The rooms that own the keys supply it, because this room must not know them. A broker's resource name is
+its id as text, "" for all brokers."""
 
 
 WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
@@ -65,14 +66,16 @@ def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) 
     value = image.configs.topic(topic).get(UNCLEAN_LEADER_ELECTION)
     if value is None:
         value = image.configs.cluster_default.get(UNCLEAN_LEADER_ELECTION)
-    return default if value is None else value == "true"
+    return default if value is None else value.lower() == "true"  # recorded by former versions as it was written
 
 
 def validated_topic_configs(
     image: MetadataImage, topic: str, configs: Mapping[str, str], validators: ConfigValidators
-) -> None:
-    """Check the configs of a topic that is to be created. Raises KafkaError INVALID_CONFIG."""
+) -> dict[str, str]:
+    """The configs of a topic that is to be created, in their normal form. Raises KafkaError INVALID_CONFIG."""
+    found = {}
     for key in sorted(configs):
         refuse_unknown_to_some(image, key, validators)
-        validators.topic(topic, key, configs[key])
-    validators.topic_as_whole(topic, configs, image.configs.cluster_default)
+        found[key] = validators.topic(topic, key, configs[key].strip())
+    validators.topic_as_whole(topic, found, image.configs.cluster_default)
+    return found

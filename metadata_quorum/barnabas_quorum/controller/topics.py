@@ -76,7 +76,7 @@ def create_topics(
             _check_name_is_free(image, topic.name, taken)
             assignments = _assignments(image, topic, context)
             check_limits(image, context.limits, topic.name, assignments, present=0, also=placed)
-            validated_topic_configs(image, topic.name, topic.configs, context.validators)
+            configs = validated_topic_configs(image, topic.name, topic.configs, context.validators)
             _check_size(len(records) + 1 + len(assignments) + len(topic.configs), context)
         except KafkaError as refusal:
             replies.append(CreatedTopic(name=topic.name, error=refusal))
@@ -86,14 +86,14 @@ def create_topics(
         topic_id = new_topic_id(image, context.random)
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records += _partition_records(image, topic_id, assignments, first_index=0)
-        records += _config_records(topic.name, topic.configs)
+        records += _config_records(topic.name, configs)
         replies.append(
             CreatedTopic(
                 name=topic.name,
                 topic_id=topic_id,
                 partition_count=len(assignments),
                 replication_factor=len(assignments[0]),
-                configs={key: value.strip() for key, value in topic.configs.items()},
+                configs=configs,
             )
         )
     return ControllerResult(
@@ -347,7 +347,7 @@ def _partition_records(
 
 def _config_records(topic: str, configs: Mapping[str, str]) -> list[Record]:
     return [
-        ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic, key=key, value=configs[key].strip())
+        ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic, key=key, value=configs[key])
         for key in sorted(configs)
     ]
 

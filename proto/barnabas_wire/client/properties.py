@@ -23,6 +23,7 @@ from pathlib import Path
 
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
+from barnabas_wire.java_properties import decode_properties, parse_properties
 
 ADMIN_PROTOCOL = "admin.security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -31,20 +32,18 @@ SECRET_KEYS = ("sasl.jaas.config", "sasl.password", "ssl.key.password")
 
 
 def read_client_properties(path: str | Path) -> dict[str, str]:
-    """`key=value` lines of a file. Raises ValueError that says what to do."""
+    """A file as Java reads it (java_properties.py). Raises ValueError that says what to do."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = decode_properties(Path(path).read_bytes())
         mode = os.stat(path).st_mode
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped and stripped[0] not in "#!":
-            key, separator, value = stripped.partition("=")
-            if not separator:
-                raise ValueError(f"{path}:{number} is not key=value")
-            found[key.strip()] = value.strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 or Latin-1 ({error}); restore it, or write it anew") from None
+    try:
+        found = {key: value for _, key, value in parse_properties(text)}
+    except ValueError as error:
+        raise ValueError(f"{path}:{error}") from None
     secret = next((key for key in SECRET_KEYS if found.get(key)), None)
     if secret is not None and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ValueError(f"{path} has a secret ({secret}) and mode {stat.S_IMODE(mode):04o}: chmod 600 {path}")

@@ -143,6 +143,17 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    """(name, content). A name is bytes that nobody checked: see header_name."""
+
+
+def header_name(data: bytes) -> str:
+    """A header's name as text, whatever its bytes: what is no UTF-8 is kept as lone surrogates, which header_name_bytes gives back."""
+    return data.decode(errors="surrogateescape")
+
+
+def header_name_bytes(name: str) -> bytes:
+    """A header's name as it is on the wire and as a person gets it; the inverse of header_name."""
+    return name.encode(errors="surrogateescape")
 
 
 HeaderFields = tuple[int, ...]
@@ -403,7 +414,7 @@ def _encode_record(out: bytearray, record: Record, base_offset: int, base_timest
     _write_nullable(body, record.value)
     _write_varint(body, len(record.headers))
     for name, value in record.headers:
-        _write_nullable(body, name.encode())
+        _write_nullable(body, header_name_bytes(name))
         _write_nullable(body, value)
     _write_varint(out, len(body))
     out += body
@@ -431,10 +442,7 @@ def _decode_record(
         content, position = _read_nullable(payload, position, end)
         if name is None:
             raise CorruptBatch("a record header has a null key")
-        try:
-            headers.append((name.decode(), content))
-        except UnicodeDecodeError:
-            raise CorruptBatch("a record header's key is not UTF-8") from None
+        headers.append((header_name(name), content))
     if position != end:
         raise CorruptBatch(f"a record ends at {position} instead of {end}")
     timestamp_ms = header.base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms

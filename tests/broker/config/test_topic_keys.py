@@ -52,7 +52,7 @@ def test_a_value_whose_meaning_holds_is_accepted(key: str, value: str) -> None:
         ("remote.storage.enable", "true", "no tiered storage"),
         ("flush.messages", "0", "between 1"),
         ("min.cleanable.dirty.ratio", "2", "between 0 and 1"),
-        ("min.cleanable.dirty.ratio", "nan", "between 0 and 1"),
+        ("min.cleanable.dirty.ratio", "NaN", "between 0 and 1"),
         ("message.format.version", "3.0", "Kafka 4 has it no more"),
         ("message.downconversion.enable", "true", "Kafka 4 has it no more"),
     ],

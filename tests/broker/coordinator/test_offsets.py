@@ -60,9 +60,17 @@ def test_an_uncommitted_offset_is_lost_with_the_leader_and_a_committed_one_is_no
 
 def test_metadata_that_is_too_long_refuses_its_offset_alone() -> None:
     driver = GroupDriver(offset_metadata_max_bytes=4)
-    assert driver.outcome(driver.commit_offset(1, metadata="grün")) == (ErrorCode.OFFSET_METADATA_TOO_LARGE,)
+    assert driver.outcome(driver.commit_offset(1, metadata="grünt")) == (ErrorCode.OFFSET_METADATA_TOO_LARGE,)
     assert driver.log == []
     assert driver.outcome(driver.commit_offset(1, metadata="four")) == (ErrorCode.NONE,)
+
+
+def test_the_length_of_metadata_counts_utf_16_units_as_kafka_does() -> None:
+    driver = GroupDriver(offset_metadata_max_bytes=4)
+    for fits in ("grün", "日本語文", "𝄞𝄞"):
+        assert driver.outcome(driver.commit_offset(1, metadata=fits)) == (ErrorCode.NONE,), fits
+    for too_long in ("grünt", "𝄞𝄞!", "fives"):
+        assert driver.outcome(driver.commit_offset(1, metadata=too_long)) == (ErrorCode.OFFSET_METADATA_TOO_LARGE,)
 
 
 # ---- deletion --------------------------------------------------------------------------------------------------------

@@ -130,6 +130,22 @@ async def test_no_name_of_another_site_reads_what_is_on_loopback(node: Node) -> 
         assert answer.split(b" ")[1] == status, host
 
 
+@pytest.mark.parametrize("scheme", ["http", "HTTP", "https"])
+async def test_a_target_in_absolute_form_is_its_path(node: Node, scheme: str) -> None:
+    """As a proxy forwards it (RFC 9112 3.2.2); its authority is asked for as the Host header is."""
+
+    async def ask(target: str, host: str = "localhost") -> tuple[bytes, bytes]:
+        answer = await send(node, f"GET {scheme}://{target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        return answer.split(b" ")[1], answer.partition(b"\r\n\r\n")[2]
+
+    assert await ask("127.0.0.1:9404/metrics?compat=strimzi") == (b"200", b"strimzi_up 1\n")
+    assert (await ask("localhost/livez"))[0] == b"200"
+    assert (await ask("localhost"))[0] == b"404"
+    assert (await ask("evil.example/metrics"))[0] == b"403"
+    assert (await ask("evil.example@127.0.0.1/metrics"))[0] == b"403"
+    assert (await ask("127.0.0.1/metrics", "evil.example"))[0] == b"403"
+
+
 async def test_scrapes_that_wait_together_are_rendered_once(node: Node) -> None:
     node.is_held.clear()
     first = asyncio.create_task(get(node, "/metrics"))

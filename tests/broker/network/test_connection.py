@@ -80,6 +80,47 @@ async def test_answers_come_in_request_order_though_they_are_ready_in_another(se
         assert [data for _, _, data in replicas.appended] == [b"batch%d" % i for i in range(5)]
 
 
+@pytest.mark.parametrize(("api_key", "version"), [(ApiKey.METADATA, 12), (ApiKey.PRODUCE, 9), (ApiKey.PRODUCE, 3)])
+async def test_a_request_with_text_that_is_no_utf8_closes_with_a_line(
+    api_key: ApiKey, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(client: RawClient) -> bytes:
+        request: Any = produce_request(b"batch")
+        if api_key is ApiKey.METADATA:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        frame = client.frame(request, version)[1]
+        assert TOPIC.encode() in frame
+        return frame.replace(TOPIC.encode(), b"\xff" * len(TOPIC))
+
+    async with running_server(make_services()) as server:
+        for _ in range(3):
+            client = await RawClient.connect(server)
+            await client.send(broken(client))
+            assert await client.is_closed_by_server()
+    (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert f"closed a connection of 127.0.0.1: {api_key.name} v{version}" in line.getMessage()
+    assert "can't decode byte 0xff" in line.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+        (b"\0\0\0\x0a" + struct.pack(">hhih", 999, 0, 1, -1), "api 999 v0"),
+        (b"\0\0\0\x0a" + struct.pack(">hhih", ApiKey.METADATA, 99, 1, -1), "METADATA v99"),
+    ],
+)
+async def test_what_is_no_request_that_is_spoken_here_closes_with_a_line(
+    frame: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        await client.send(frame)
+        assert await client.is_closed_by_server()
+    (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert said in line.getMessage()
+
+
 async def test_a_parked_fetch_holds_back_the_answer_of_the_request_after_it() -> None:
     replicas = RememberingReplicas()
     replicas.is_parking = True

@@ -27,6 +27,43 @@ def settings(**properties: str) -> TopicSettings:
     return TopicSettings(broker_id=BrokerId(1), properties=properties)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "normal"),
+    [
+        ("retention.ms", "+0060000", "60000"),
+        ("min.cleanable.dirty.ratio", ".5f", "0.5"),
+        ("cleanup.policy", "delete, compact", "compact,delete"),
+        (UNCLEAN, "TRUE", "true"),
+        ("preallocate", "False", "false"),
+        ("flush.ms", "+5", "5"),
+        ("leader.replication.throttled.replicas", " * ", "*"),
+    ],
+)
+def test_a_value_is_recorded_in_its_normal_form(key: str, value: str, normal: str) -> None:
+    assert settings().validate_topic("t", key, value) == normal
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "normal"),
+    [
+        ("log.retention.ms", "+05", "5"),
+        ("log.retention.hours", "+05", "5"),
+        ("log.retention.minutes", "-1", "-1"),
+        (UNCLEAN, "False", "false"),
+        ("leader.replication.throttled.rate", "+1000", "1000"),
+    ],
+)
+def test_so_is_that_of_a_broker(key: str, value: str, normal: str) -> None:
+    assert settings().validate_broker(key, value) == normal
+
+
+@pytest.mark.parametrize("value", ["1_000", "1e3", "5L"])
+def test_pythons_own_spellings_are_refused(value: str) -> None:
+    for key in ("retention.ms", "flush.ms"):
+        with pytest.raises(KafkaError, match="number"):
+            settings().validate_topic("t", key, value)
+
+
 def test_topic_wins_over_broker_over_cluster_over_file_over_default() -> None:
     own = settings(**{"log.retention.ms": "1000"})
     assert own.log_config("t", image_of()).retention_ms == 1000

@@ -14,7 +14,7 @@ from barnabas_broker.main import main
 from barnabas_log.producer_snapshots import encode_snapshot
 from barnabas_log.producer_state import ProducerState
 from barnabas_wire.kafka.ids import Epoch, Offset
-from barnabas_wire.records.batch import Record, build_batch
+from barnabas_wire.records.batch import Record, build_batch, header_name
 from barnabas_wire.records.control import build_transaction_marker
 
 
@@ -54,6 +54,13 @@ def test_a_segment_shows_batches_records_and_markers(directory: Path, capsys: py
     assert [(r.get("value"), r.get("value_base64")) for r in records[:2]] == [("a", None), (None, "/w==")]
     assert records[0]["headers"] == [{"name": "h", "value": "x"}] and records[2]["marker"] == "COMMIT"
     assert [r["offset"] for r in dump(capsys, path, "--records", "--from", "2") if r["kind"] == "record"] == [2]
+
+
+def test_a_headers_name_that_is_no_text_is_shown_in_base64(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = directory / "00000000000000000000.log"
+    path.write_bytes(build_batch([Record(0, 1, None, b"a", ((header_name(b"\xff"), b"x"),))]))
+    (record,) = [entry for entry in dump(capsys, path, "--records") if entry["kind"] == "record"]
+    assert record["headers"] == [{"name_base64": "/w==", "value": "x"}]
 
 
 def test_damage_is_named_and_what_stands_behind_it_is_shown(

@@ -67,14 +67,15 @@ class GroupOffsets:
 
 
 def commit_records(
-    commit: OffsetCommit, *, metadata_bytes_max: int, now_ms: int
+    commit: OffsetCommit, *, metadata_units_max: int, now_ms: int
 ) -> tuple[list[OffsetCommitRecord], tuple[ErrorCode, ...]]:
     """Records for the offsets that may be kept, and one code per offset asked for, in order."""
     expire_timestamp_ms = now_ms + commit.retention_ms if commit.retention_ms >= 0 else NO_TIMESTAMP
     records = []
     codes = []
     for item in commit.offsets:
-        if len(item.metadata.encode()) > metadata_bytes_max:
+        # Kafka compares a Java string's length, in UTF-16 units, with a key that says bytes.
+        if len(item.metadata.encode("utf-16-le")) > 2 * metadata_units_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         codes.append(ErrorCode.NONE)

@@ -149,7 +149,7 @@ class GroupShard:
         else:
             raise IllegalGeneration(f"there is no group {commit.member.group_id}")
         records, codes = commit_records(
-            commit, metadata_bytes_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
+            commit, metadata_units_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
         )
         result.records.extend(records)
         result.reply(ticket, codes)
@@ -168,7 +168,7 @@ class GroupShard:
         elif commit.member.generation >= 0:
             raise IllegalGeneration(f"there is no group {commit.member.group_id}")
         records, codes = commit_records(
-            commit, metadata_bytes_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
+            commit, metadata_units_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
         )
         result = CoordinatorResult(records=list(records), writer=writer if records else None)
         result.reply(ticket, codes)
