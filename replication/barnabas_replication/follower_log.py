@@ -39,7 +39,7 @@ def append_as_follower(
             _begin_where_its_first_batch_does(partition, batches)
         log.append_as_follower(batches, leader_epoch=partition.leader_epoch)
         log.write_pending()
-    if partition.is_lost and log.flushed_end_offset >= high_watermark:
+    if partition.is_lost and partition.durable_end_offset >= high_watermark:
         partition.is_refilled = True
     following = min(high_watermark, log.log_end_offset)
     if following > partition.high_watermark:

@@ -20,7 +20,7 @@ from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.directory_state import LostReplica
 from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager, NewLog
-from barnabas_log.topic_witness import Fate, fate_of
+from barnabas_log.topic_witness import Fate, Identity, fate_of
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
@@ -133,7 +133,8 @@ class ReplicaLogs:
             return
         why = f"{log.directory}: {log.identity.value}"
         settings = self._config_of(topic_partition.topic)
-        if log.was_flushed or (log.was_committed and settings.flush_on_acks is FlushOnAcks.FSYNC):
+        is_damaged = log.identity is Identity.CONTRADICTED  # no crash makes two files name two topics
+        if log.was_flushed or is_damaged or (log.was_committed and settings.flush_on_acks is FlushOnAcks.FSYNC):
             kept_in = self._logs.give_up(topic_partition, LostReplica(topic_id, log.log_end_offset, why))
         else:  # a crash before its first records were durable
             kept_in = self._logs.set_aside(topic_partition)

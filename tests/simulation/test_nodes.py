@@ -325,6 +325,21 @@ def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
     return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only, slant=mutant.slant)
 
 
+@pytest.mark.parametrize(
+    ("seed", "slant"),
+    [
+        pytest.param(
+            950310056, Slant.OLDER_COPIES, id="the clock of the active controller jumps after it heard the voters"
+        ),
+        pytest.param(
+            309282018, Slant.SMALL_FILES, id="a log of two topics is lost, flushed or not, and refilled unflushed"
+        ),
+    ],
+)
+def test_what_broke_a_law_once_breaks_none(seed: int, slant: Slant) -> None:
+    run(seed, slant)
+
+
 @pytest.fixture(scope="module")
 def hunts(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, bool], Future[Hunt]]]:
     """The searches for all bugs that this run asks for, by name and whether clients alone judge."""

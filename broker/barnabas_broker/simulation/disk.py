@@ -98,6 +98,7 @@ class SimulatedDisk(MemoryDisk):
         super().__init__()
         self._faults = faults
         self._draw = random
+        self._is_of_a_former_life = False
         self._renames: list[tuple[str, str]] = []
         """Not durable yet, oldest first."""
         self.broken: dict[str, int] = {}
@@ -237,6 +238,8 @@ class SimulatedDisk(MemoryDisk):
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Blocking work takes as long as a flush: most of it is one."""
         await asyncio.sleep(self._flush_time())
+        if self._is_of_a_former_life:
+            raise asyncio.CancelledError  # its names are by now what the next life finds, and its threads ended with it
         return function(*args)
 
     def rename(self, source: Any, target: Any) -> None:
@@ -253,6 +256,7 @@ class SimulatedDisk(MemoryDisk):
 
     def after_crash(self, random: Random, *, is_power_cut: bool) -> SimulatedDisk:
         """What the next life finds."""
+        self._is_of_a_former_life = True
         after = SimulatedDisk(self._faults, self._draw)
         after.broken, after.spare = dict(self.broken), dict(self.spare)
         if not is_power_cut:
