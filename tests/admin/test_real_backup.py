@@ -51,7 +51,7 @@ def test_a_topic_is_saved_lost_and_restored_here_and_elsewhere(
         transactional.commit_transaction() if is_kept else transactional.abort_transaction()
     producer = Producer(servers)
     for number in range(200):
-        producer.produce("ledger", b"%d" % number, partition=1, timestamp=1_000_000 + number)
+        producer.produce("ledger", b"%d" % number, partition=1)
     assert producer.flush(30) == 0
     reader = Consumer(servers | {"group.id": "auditors"})
     reader.commit(offsets=[TopicPartition("ledger", 0, 4), TopicPartition("ledger", 1, 150)], asynchronous=False)

@@ -30,7 +30,7 @@ def commands(barnabas_cluster: LocalCluster) -> Cli:
 def topic(commands: Cli, barnabas_cluster: LocalCluster) -> Any:
     """Two partitions with ten records each, one a second of timestamps from 1,000,000."""
     name = "sought"
-    commands.run("topic", "create", name, "-p", "2")
+    commands.run("topic", "create", name, "-p", "2", "-c", "retention.ms=-1")  # retention would take what is of 1970
     producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
     for number in range(10):
         for index in range(2):
