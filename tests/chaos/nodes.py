@@ -39,8 +39,12 @@ ROOT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 20.0
 FORMAT_TIMEOUT_S = 60.0
 COMPLAINTS = ("Traceback", " ERROR ", " CRITICAL ")
-HARMLESS = ("ERROR grpc._cython.cygrpc ExecuteBatchError raised in core by servicer method",)
-"""gRPC's word, with a traceback of its own, for a stream whose other end is gone when its handler returns."""
+HARMLESS = (
+    "ERROR grpc._cython.cygrpc ExecuteBatchError raised in core by servicer method",
+    "ERROR barnabas_broker.metadata.voters_clock this node's clock is ",
+)
+"""gRPC's word, with a traceback of its own, for a stream whose other end is gone when its handler returns; and that of a node whose clock
+a fault has moved."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ Nor these, for another guard holds when theirs is gone; unit tests hold each alo
   little in flight, and cuts below what is committed are too rare; tests/log/cleaner holds each.
 - A cut within damage does not wait for the controller to know of the damage. One seed in some 400 CPU seconds;
   tests/replication/test_partition.py holds it.
+- An answer installs an ISR before the image does. None of 200 CPU seconds; tests/replication/test_partition.py holds it.
 - A stop counts as clean for ever. The look at a log's end after a clean stop cuts what is torn there; tests/log/test_manager.py holds the
   mark.
 - The epoch of an earlier life is led. Nobody is served before the broker has heard of this life (metadata/service_gate.py).
@@ -369,17 +370,6 @@ def _isr_is_judged_by_the_settings_before_it(patch: pytest.MonkeyPatch) -> None:
         original(self, None, image, settings=settings, **rest)
 
     patch.setattr(ReplicaManager, "apply_delta", apply_delta)
-
-
-def _answer_installs_an_isr_before_the_image(patch: pytest.MonkeyPatch) -> None:
-    original = isr_changes.on_isr_outcome
-
-    def on_isr_outcome(partition: Partition, item: Any, outcome: Any, *, now_ms: int) -> bool:
-        if partition.proposal is item and outcome.error is None and outcome.leader_epoch == partition.leader_epoch:
-            partition.install_isr(outcome.isr, outcome.partition_epoch, now_ms)
-        return original(partition, item, outcome, now_ms=now_ms)
-
-    patch.setattr(isr_changes, "on_isr_outcome", on_isr_outcome)
 
 
 def _flush_tells_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
@@ -765,9 +755,6 @@ MUTANTS = (
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
     NodeMutant(
         "an ISR is judged by the settings before it", _isr_is_judged_by_the_settings_before_it, slant=Slant.SETTINGS
-    ),
-    NodeMutant(
-        "an answer installs an ISR before the image", _answer_installs_an_isr_before_the_image, slant=Slant.SETTINGS
     ),
     NodeMutant(
         "a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, is_tested=True
