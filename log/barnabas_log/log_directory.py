@@ -141,7 +141,6 @@ class LogDirectory:
         for log in opened:
             of = log.topic_partition
             log.was_flushed = broker_epoch is not None or bool(saved.recovery_points.get(of))
-            log.was_committed = log.was_flushed or bool(saved.high_watermarks.get(of))
         saved.note_doubted_starts(opened)
         for result in results:
             if isinstance(result, BaseException):

@@ -198,4 +198,5 @@ class Refills:
             target = refill.directory.free_path(refill.old, REFILL_SUFFIX + DELETE_SUFFIX)
             self._disk.rename(refill.path, target)
             refill.path = target
+            self._disk.sync_directory(refill.directory.path)  # else a power cut may put what is left of it in place
         self._disk.remove_tree(refill.path)

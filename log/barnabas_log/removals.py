@@ -2,7 +2,8 @@
 
 May touch:  asyncio, the Disk it is given.             Must not touch: logs.
 Invariants: a path is removed in the disk's threads, not before its delay is over by the loop's clock; the wall clock may be set
-            meanwhile. What is left at a stop, the next start removes.
+            meanwhile. A directory's new name is durable before anything in it goes. What is left at a stop, the next start
+            removes.
 Read next:  manager.py, which owns one of these.
 """
 
@@ -48,9 +49,7 @@ class Removals:
             self._waiting = [removal for removal in self._waiting if removal[0] > now_s]
             for path in due:
                 try:
-                    await self._disk.run(
-                        self._disk.remove_tree if path.endswith(DELETE_SUFFIX) else self._disk.remove, path
-                    )
+                    await self._disk.run(self._remove_tree if path.endswith(DELETE_SUFFIX) else self._disk.remove, path)
                 except OSError as error:
                     if is_out_of_descriptors(error):
                         self.add([(_RETRY_MS, path)])
@@ -61,3 +60,8 @@ class Removals:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_s):
                     await self._added.wait()
+
+    def _remove_tree(self, path: str) -> None:
+        """A power cut that undid its renaming after some of its files went would leave a log that begins later than it did."""
+        self._disk.sync_directory(path.rpartition("/")[0])
+        self._disk.remove_tree(path)

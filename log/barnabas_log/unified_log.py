@@ -95,8 +95,6 @@ class UnifiedLog(LogWriter):
         """How sure that is."""
         self.was_flushed = True
         """After a start: whether a checkpoint, or a clean stop, says that records of it were once durable."""
-        self.was_committed = True
-        """The same, or that some were committed, which in fsync mode is as much."""
         self.recovery_report: RecoveryReport = recovered.report
         self.log_start_offset = recovered.log_start_offset
         """First offset that may be read."""

@@ -134,9 +134,10 @@ class ReplicaLogs:
         why = f"{log.directory}: {log.identity.value}"
         settings = self._config_of(topic_partition.topic)
         is_damaged = log.identity is Identity.CONTRADICTED  # no crash makes two files name two topics
-        if log.was_flushed or is_damaged or (log.was_committed and settings.flush_on_acks is FlushOnAcks.FSYNC):
+        # Where acks wait for flushes, what it holds may be committed, whether a checkpoint has come to say so or not.
+        if log.was_flushed or is_damaged or settings.flush_on_acks is FlushOnAcks.FSYNC:
             kept_in = self._logs.give_up(topic_partition, LostReplica(topic_id, log.log_end_offset, why))
-        else:  # a crash before its first records were durable
+        else:  # a power cut before its first records were durable
             kept_in = self._logs.set_aside(topic_partition)
         logger.error(
             "%s: the log is kept in %s, and not served (%s); `barnabas log strays` shows what it holds and how it is adopted "

@@ -705,6 +705,41 @@ async def test_a_deleted_log_is_renamed_then_removed_and_may_come_again(disk: Me
         await gone(lambda: [name for name in disk.list_directory("one") if name.startswith("a-0")])
 
 
+class JournaledDisk(MemoryDisk):
+    """Which directories were removed whose new names a power cut could still undo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.undoable: set[str] = set()
+        self.removed: list[str] = []
+        self.removed_early: list[str] = []
+
+    def rename(self, source: Any, target: Any) -> None:
+        super().rename(source, target)
+        self.undoable.add(str(target))
+
+    def sync_directory(self, path: Any) -> None:
+        super().sync_directory(path)
+        self.undoable = {name for name in self.undoable if name.rpartition("/")[0] != path}
+
+    def remove_tree(self, path: Any) -> None:
+        self.removed.append(path)
+        if path in self.undoable:
+            self.removed_early.append(path)
+        super().remove_tree(path)
+
+
+async def test_a_deleted_logs_files_go_once_no_power_cut_can_give_it_its_old_name_back() -> None:
+    disk = JournaledDisk()
+    broker = await loaded(disk)
+    async with broker.running():
+        append(broker.log())
+        broker.manager.delete(A0)
+        (renamed,) = disk.undoable
+        await gone(lambda: [name for name in disk.list_directory("one") if name.startswith("a-0")])
+    assert disk.removed == [renamed] and not disk.removed_early
+
+
 async def test_a_deletion_cut_short_is_finished_at_the_next_start(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     append(broker.log())

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_log import checkpoints
+from barnabas_log.directory_state import OWN_DIRECTORY
 from barnabas_log.topic_witness import WITNESS_FILE
 from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import (
@@ -41,6 +43,14 @@ def zero_witnesses(directory: Path) -> None:
         path.write_bytes(bytes(path.stat().st_size))
 
 
+def zero_witnesses_before_the_first_checkpoint(directory: Path) -> None:
+    zero_witnesses(directory)
+    (directory / checkpoints.CLEAN_SHUTDOWN_FILE).unlink()
+    for name in (checkpoints.RECOVERY_POINTS_FILE, checkpoints.HIGH_WATERMARKS_FILE):
+        for folder in (directory, directory / OWN_DIRECTORY):
+            (folder / name).unlink()
+
+
 def flip_topic_id(directory: Path) -> None:
     path = directory / "t-0" / "partition.metadata"
     content = bytearray(path.read_bytes())
@@ -52,7 +62,7 @@ def strays(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if path.name.endswith("-stray")]
 
 
-@pytest.mark.parametrize("damage", [zero_witnesses, flip_topic_id])
+@pytest.mark.parametrize("damage", [zero_witnesses, zero_witnesses_before_the_first_checkpoint, flip_topic_id])
 async def test_a_follower_sets_a_doubtful_log_aside_and_is_refilled(
     tmp_path: Path, damage: object, heard: list[ReplicaFault | None]
 ) -> None:

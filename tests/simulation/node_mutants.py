@@ -85,6 +85,7 @@ from barnabas_log.log_homes import LogHomes
 from barnabas_log.log_repairs import LogRepairs
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
+from barnabas_log.removals import Removals
 from barnabas_log.saved_offsets import SavedOffsets
 from barnabas_log.topic_witness import Fate
 from barnabas_log.unified_log import UnifiedLog
@@ -699,6 +700,10 @@ def _log_in_doubt_is_taken_for_a_deleted_topics(patch: pytest.MonkeyPatch) -> No
     patch.setattr(replica_logs, "fate_of", fate_of)
 
 
+def _deleted_directory_is_emptied_before_its_name_is_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Removals, "_remove_tree", lambda self, path: self._disk.remove_tree(path))
+
+
 def _what_was_flushed_and_is_gone_is_not_missed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "_missing_in", lambda self, directory, opened: {})
 
@@ -846,6 +851,11 @@ MUTANTS = (
         "a log in doubt is taken for a deleted topic's",
         _log_in_doubt_is_taken_for_a_deleted_topics,
         slant=Slant.TOPIC_IDS,
+    ),
+    NodeMutant(
+        "a deleted directory is emptied before its name is durable",
+        _deleted_directory_is_emptied_before_its_name_is_durable,
+        slant=Slant.SETTINGS,
     ),
     NodeMutant(
         "what was flushed and is gone is not missed",

@@ -334,6 +334,10 @@ def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
         pytest.param(
             309282018, Slant.SMALL_FILES, id="a log of two topics is lost, flushed or not, and refilled unflushed"
         ),
+        pytest.param(
+            295036252, Slant.SETTINGS, id="a power cut brings a log back whose first segments were being removed"
+        ),
+        pytest.param(409868001, Slant.SMALL_FILES, id="a log loses its witnesses before the first checkpoint names it"),
     ],
 )
 def test_what_broke_a_law_once_breaks_none(seed: int, slant: Slant) -> None:
