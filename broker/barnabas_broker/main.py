@@ -40,11 +40,12 @@ _VERBS_ELSEWHERE = {
     ),
     "log": ("barnabas_broker.offline.log_dump", "look into log files (offline)"),
     "sim": (
-        "barnabas_broker.simulation.command",
+        "barnabas_simulation.command",
         "run a whole cluster on virtual time: a leader dies, a network splits, a disk rots, two voters are lost",
     ),
 }
-"""Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
+"""Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import. The simulation is
+a floor above, and known by its name alone."""
 
 
 def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], RealDisk] | None = None) -> int:
@@ -60,14 +61,13 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
         "random-uuid": _random_uuid,
         "check": _check,
         "config-docs": _config_docs,
-        "quorum": _quorum,
-        "log": _log,
-        "sim": _sim,
     }
     try:
         parser = _parser(words)
         options = parser.parse_args(words)
         _take_outer_options(parser, options)
+        if options.verb in _VERBS_ELSEWHERE:
+            return int(importlib.import_module(_VERBS_ELSEWHERE[options.verb][0]).run(options))
         return _run(options, open_disk) if options.verb is None else verbs[options.verb](options)
     except KafkaError as error:
         refusal = error
@@ -414,24 +414,6 @@ def _check(options: argparse.Namespace) -> int:
         width = max(len(row["key"]) for row in rows)
         print("\n".join(f"{row['key']:{width}}  {row['source']:11}  {row['value']}" for row in rows))
     return 0
-
-
-def _quorum(options: argparse.Namespace) -> int:
-    from barnabas_broker.offline.recover_command import run
-
-    return run(options)
-
-
-def _log(options: argparse.Namespace) -> int:
-    from barnabas_broker.offline.log_dump import run
-
-    return run(options)
-
-
-def _sim(options: argparse.Namespace) -> int:
-    from barnabas_broker.simulation.command import run
-
-    return run(options)
 
 
 def _random_uuid(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: files, clocks, the simulation.
 Invariants: one journal has one text, byte for byte; nothing is read that is longer than the bounds below, or unknown.
-Read next:  broker/barnabas_broker/simulation/scripted.py, which writes it; admin/barnabas_admin/console/run.py, which shows it.
+Read next:  broker/barnabas_simulation/scripted.py, which writes it; admin/barnabas_admin/console/run.py, which shows it.
 
 Layout: each line is one JSON object, without blanks, keys in the order of these classes, UTF-8.
     first line    {"journal": 1, "scenario", "title", "about", "seed", "nodes", "min_insync", "partition"}

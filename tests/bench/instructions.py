@@ -37,6 +37,7 @@ from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 import barnabas_broker
+import barnabas_coordination
 import barnabas_log
 import barnabas_quorum
 import barnabas_replication
@@ -62,7 +63,14 @@ PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 """Number of the system call, by machine."""
 PRODUCT = tuple(
     os.path.dirname(str(package.__file__)) + os.sep
-    for package in (barnabas_broker, barnabas_log, barnabas_quorum, barnabas_replication, barnabas_wire)
+    for package in (
+        barnabas_broker,
+        barnabas_coordination,
+        barnabas_log,
+        barnabas_quorum,
+        barnabas_replication,
+        barnabas_wire,
+    )
 )
 
 

@@ -103,7 +103,14 @@ print(*sorted(name for name in sys.modules if name.startswith("barnabas_broker.o
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=WITHOUT_SITE
     )
     found, ours = done.stdout.splitlines()
-    rooms = {"barnabas_broker", "barnabas_log", "barnabas_quorum", "barnabas_replication", "barnabas_wire"}
+    rooms = {
+        "barnabas_broker",
+        "barnabas_coordination",
+        "barnabas_log",
+        "barnabas_quorum",
+        "barnabas_replication",
+        "barnabas_wire",
+    }
     libraries = {"cramjam", "google", "google_crc32c", "grpc", "rpds", "typing_extensions"}
     own_to_them = {"grpc_tools", "cython_runtime"}  # gRPC asks for its compiler, and goes on without
     names = {name for name in found.split() if not name.startswith("_cython")}

@@ -437,7 +437,7 @@ RULES = (
     Rule("E18", "a process failed", unasked_ends),
 )
 WAITING = {
-    "E13 of the LSO": "judged by the readers of broker/barnabas_broker/simulation/transactions.py",
+    "E13 of the LSO": "judged by the readers of broker/barnabas_simulation/transactions.py",
     "E17": "metadata is linearizable: `make chaos` judges it with linearizability.py, under its own load",
 }
 """What is not judged here, and why."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas_broker.simulation.history import Place, Verdict, judge
+from barnabas_simulation.history import Place, Verdict, judge
 
 CLEAN = {("t", 0): [(0, 1), (1, 2)], ("t", 1): [(0, 3)]}
 ACKED = {1: Place("t", 0, 0), 2: Place("t", 0, 1), 3: Place("t", 1, 0)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_broker.simulation.transaction_model import PROMISES
+from barnabas_simulation.transaction_model import PROMISES
 from tests.checker.transaction_examples import EXAMPLES, Example, page, run
 
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.coordinator.transaction import state as rules
-from barnabas_broker.coordinator.transaction.state import Producer, TransactionState, TransactionStatus
-from barnabas_broker.simulation.transaction_model import (
+from barnabas_coordination.transaction import state as rules
+from barnabas_coordination.transaction.state import Producer, TransactionState, TransactionStatus
+from barnabas_simulation.transaction_model import (
     Outcome,
     Refused,
     Request,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas_broker.simulation.transaction_model import (
+from barnabas_simulation.transaction_model import (
     KNOWN_HOLE,
     PROMISES,
     Outcome,
@@ -168,7 +168,7 @@ def page() -> str:
     )
     parts = [
         "# What a transaction promises\n",
-        "This page is made from an executable specification, `broker/barnabas_broker/simulation/transaction_model.py`: the promises "
+        "This page is made from an executable specification, `broker/barnabas_simulation/transaction_model.py`: the promises "
         "in words, laws that judge a history by them, and a small model of all brokers together that keeps them. The same model "
         "judges the whole-node simulation and the histories of real clients under faults (`make chaos-data`), and the "
         "coordinator's own rules run beside it, request by request, in the tests.\n",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from barnabas_broker.simulation import transaction_model as model
+from barnabas_simulation import transaction_model as model
 from tests.checker.data_history import FAIL, FINAL, INFO, OK, UNKNOWN_OFFSET, History
 from tests.checker.transaction_events import Held, Transaction
 

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_admin.local_cluster import LocalCluster
-from barnabas_broker.simulation.history import Place, Verdict, judge
+from barnabas_simulation.history import Place, Verdict, judge
 
 FLUSH_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 90.0

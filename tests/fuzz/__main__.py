@@ -21,7 +21,7 @@ try:
 except ImportError:  # without the extra `fuzz`
     atheris = None
 
-INSTRUMENTED = ["barnabas_wire", "barnabas_broker", "barnabas_quorum", "barnabas_log"]
+INSTRUMENTED = ["barnabas_wire", "barnabas_broker", "barnabas_coordination", "barnabas_quorum", "barnabas_log"]
 """What atheris sees the branches of: it must have seen their import."""
 
 if atheris is not None and __name__ == "__main__" and "--own" not in sys.argv:

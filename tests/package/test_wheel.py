@@ -18,9 +18,11 @@ PACKAGES = (
     "barnabas",
     "barnabas_admin",
     "barnabas_broker",
+    "barnabas_coordination",
     "barnabas_log",
     "barnabas_quorum",
     "barnabas_replication",
+    "barnabas_simulation",
     "barnabas_wire",
 )
 INSTALL_TIMEOUT_S = 600

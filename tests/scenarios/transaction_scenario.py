@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from barnabas_broker.coordinator.shard import ArmTimer, CoordinatorResult, Reply
-from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
-from barnabas_broker.coordinator.transaction.records import TransactionRecord
-from barnabas_broker.coordinator.transaction.shard import Ending, TransactionShard
-from barnabas_broker.coordinator.transaction.state import (
+from barnabas_coordination.shard import ArmTimer, CoordinatorResult, Reply
+from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
+from barnabas_coordination.transaction.records import TransactionRecord
+from barnabas_coordination.transaction.shard import Ending, TransactionShard
+from barnabas_coordination.transaction.state import (
     EPOCH_LAST,
     NO_TIMESTAMP,
     Producer,

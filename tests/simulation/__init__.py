@@ -3,7 +3,7 @@
 May touch:  nothing.                  Must not touch: anything.
 Invariants: none; this is the map.
 Read next:  raft_simulator.py (the consensus core alone), controllers.py (controllers with logs, snapshots and images),
-            broker/barnabas_broker/simulation (whole nodes with clients, a room of the product); sweep.py runs them, mutants/
+            broker/barnabas_simulation (whole nodes with clients, a room of the product); sweep.py runs them, mutants/
             and node_mutants.py prove that they bite.
 
 Every law is looked at after every event of the core (raft_invariants.py), after every turn of the loop (the other two), at

@@ -14,10 +14,10 @@ import logging
 import sys
 import time
 
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.fault_list import FaultList, Without
-from barnabas_broker.simulation.run import Figures
-from barnabas_broker.simulation.swarm import Slant
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.fault_list import FaultList, Without
+from barnabas_simulation.run import Figures
+from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import first_error
 from tests.simulation import controllers, raft
 from tests.simulation.node_seeds import shrink_seed, slanted

@@ -30,11 +30,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import HardState, VoteReply
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records import ReplicaFault
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 
 if TYPE_CHECKING:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from barnabas_broker.metadata.incarnation_file import guard_incarnation, open_log, own_incarnation
 from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
-from barnabas_broker.simulation.disk import DiskFaults, SimulatedDisk
-from barnabas_broker.simulation.nodes import NoProbe
 from barnabas_log.disk import File
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
@@ -32,6 +30,8 @@ from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_simulation.disk import DiskFaults, SimulatedDisk
+from barnabas_simulation.nodes import NoProbe
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
 from tests.simulation.controller_recovery import FencedTransport

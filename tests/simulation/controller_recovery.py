@@ -45,14 +45,14 @@ from barnabas_broker.offline.quorum_recovery import (
     rank,
     rejoin,
 )
-from barnabas_broker.simulation.network import Cut, Network, SimulatedTransport
-from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
+from barnabas_simulation.network import Cut, Network, SimulatedTransport
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
 

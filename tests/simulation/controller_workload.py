@@ -12,8 +12,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.simulation.network import Cut
-from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -34,6 +32,8 @@ from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults, R
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigResourceType, ReplicaFault
+from barnabas_simulation.network import Cut
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from tests.simulation.controller_node import CLUSTER_ID

@@ -30,14 +30,14 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.simulation.disk import DiskFaults
-from barnabas_broker.simulation.fault_list import FaultList, Without
-from barnabas_broker.simulation.loop import VirtualLoop
-from barnabas_broker.simulation.network import LinkFaults, Network
-from barnabas_broker.simulation.partition_model import LawBroken
 from barnabas_quorum.driver import metadata_batches
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_simulation.disk import DiskFaults
+from barnabas_simulation.fault_list import FaultList, Without
+from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.network import LinkFaults, Network
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid

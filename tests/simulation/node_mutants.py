@@ -52,9 +52,6 @@ import pytest
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.voters_clock import VotersClock
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.disk import SimulatedFile
-from barnabas_broker.simulation.swarm import Slant
 from barnabas_log import (
     batch_run,
     checkpoint_twins,
@@ -112,6 +109,9 @@ from barnabas_replication.missed_deletions import Intake
 from barnabas_replication.partition import Partition
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.disk import SimulatedFile
+from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.mutant_seeds import load_seeds, save_seeds

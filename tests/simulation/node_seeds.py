@@ -7,9 +7,9 @@ Read next:  shrinking.py; sweep.py and __main__.py, which ask for it.
 
 from __future__ import annotations
 
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.fault_list import FaultList, Without
-from barnabas_broker.simulation.swarm import Slant
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.fault_list import FaultList, Without
+from barnabas_simulation.swarm import Slant
 from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 
 

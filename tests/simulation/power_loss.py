@@ -20,9 +20,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.faults import Faults
-from barnabas_broker.simulation.swarm import NEVER, Swarm
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.faults import Faults
+from barnabas_simulation.swarm import NEVER, Swarm
 
 Form = Literal["all", "one", "lying"]
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from barnabas_broker.simulation.fault_list import FaultList, Without
+from barnabas_simulation.fault_list import FaultList, Without
 from tests.simulation.raft_simulator import HASH_MASK, Figures, Simulation
 from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 from tests.simulation.watchdog import watched

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from barnabas_broker.simulation.fault_list import FaultList
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.messages import (
     Append,
@@ -38,6 +37,7 @@ from barnabas_quorum.raft.messages import (
     Voters,
 )
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_simulation.fault_list import FaultList
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.raft_calm import Calm
 from tests.simulation.raft_disk import (

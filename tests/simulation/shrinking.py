@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas_broker.simulation.fault_list import Fault, FaultList, Without
+from barnabas_simulation.fault_list import Fault, FaultList, Without
 from barnabas_wire.error_groups import first_error
 
 

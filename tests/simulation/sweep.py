@@ -28,9 +28,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, NamedTuple
 
-from barnabas_broker.simulation import cluster
-from barnabas_broker.simulation.fault_list import FaultList
-from barnabas_broker.simulation.swarm import Slant
+from barnabas_simulation import cluster
+from barnabas_simulation.fault_list import FaultList
+from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import first_error
 from tests.simulation import controllers, node_seeds, raft
 from tests.simulation.raft_simulator import HASH_MASK, Simulation

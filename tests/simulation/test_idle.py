@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_broker.simulation.cluster import START_S, Cluster
 from barnabas_replication.fetch_session import Member
+from barnabas_simulation.cluster import START_S, Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

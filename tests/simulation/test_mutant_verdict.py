@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.simulation.cluster import Cluster
+from barnabas_simulation.cluster import Cluster
 from tests.simulation import node_mutants
 from tests.simulation.mutant_seeds import load_seeds, save_seeds
 from tests.simulation.mutants import CLEAN_CPU_S_MAX, CLEAN_TIMES, MUTANTS, OTHER_SEEDS, SEEDS_MAX, Hunt, clean_limit_s

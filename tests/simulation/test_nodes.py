@@ -26,14 +26,14 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.loop import Livelock, VirtualLoop
-from barnabas_broker.simulation.partition_model import LawBroken
-from barnabas_broker.simulation.run import Figures
-from barnabas_broker.simulation.swarm import Slant
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.loop import Livelock, VirtualLoop
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.run import Figures
+from barnabas_simulation.swarm import Slant
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset, Uuid
 from tests.simulation.mutant_seeds import load_seeds
 from tests.simulation.node_mutants import MUTANTS, Hunt, NodeMutant, hunt

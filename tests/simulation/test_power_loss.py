@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_broker.simulation.partition_model import LawBroken
+from barnabas_simulation.partition_model import LawBroken
 from tests.simulation.power_loss import Form, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.simulation.disk import DiskFaults
-from barnabas_broker.simulation.network import LinkFaults
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
@@ -23,6 +21,8 @@ from barnabas_quorum.driver import metadata_listener
 from barnabas_quorum.image.snapshot import record_groups
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
+from barnabas_simulation.disk import DiskFaults
+from barnabas_simulation.network import LinkFaults
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.simulation.controller_node import ControllerNode
 from tests.simulation.controllers import ControllerSwarm, Quorum

@@ -9,13 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas_broker.simulation.cluster import TOPIC, Cluster
-from barnabas_broker.simulation.faults import Faults
-from barnabas_broker.simulation.nodes import SimulatedNode
-from barnabas_broker.simulation.operators import MINIMUM, _alteration
-from barnabas_broker.simulation.partition_model import LawBroken
-from barnabas_broker.simulation.scripted import CALM, STEPS_MAX
-from barnabas_broker.simulation.swarm import Swarm
 from barnabas_quorum.controller.requests import IncrementalAlterConfigs
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
@@ -25,6 +18,13 @@ from barnabas_quorum.controller.requests_partitions import (
 )
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_simulation.cluster import TOPIC, Cluster
+from barnabas_simulation.faults import Faults
+from barnabas_simulation.nodes import SimulatedNode
+from barnabas_simulation.operators import MINIMUM, _alteration
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.scripted import CALM, STEPS_MAX
+from barnabas_simulation.swarm import Swarm
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import TopicPartition
 from tests.simulation.node_mutants import MUTANTS

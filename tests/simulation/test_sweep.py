@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
-from barnabas_broker.simulation.fault_list import Fault, FaultList, Without
-from barnabas_broker.simulation.partition_model import LawBroken
-from barnabas_broker.simulation.swarm import Slant
+from barnabas_simulation.fault_list import Fault, FaultList, Without
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.swarm import Slant
 from tests.simulation import controllers, raft, sweep
 from tests.simulation.mutant_seeds import load_seeds
 from tests.simulation.mutants import HERE, MUTANTS, REPOSITORY, Mutant, applies, copy_code, hunt

@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.simulation.cluster import Cluster
-from barnabas_broker.simulation.partition_model import LawBroken
-from barnabas_broker.simulation.run import Figures
-from barnabas_broker.simulation.swarm import Slant
-from barnabas_broker.simulation.transaction_model import Outcome
-from barnabas_broker.simulation.transactions import Attempt, TransactionWorkload
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.run import Figures
+from barnabas_simulation.swarm import Slant
+from barnabas_simulation.transaction_model import Outcome
+from barnabas_simulation.transactions import Attempt, TransactionWorkload
 from tests.simulation.side_by_side import processes, telling
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from barnabas_broker.simulation.cluster import Cluster
+from barnabas_simulation.cluster import Cluster
 from tests.simulation import controllers, mutants, node_mutants, watchdog
 from tests.simulation.mutants import Hunt
 from tests.simulation.mutants import __main__ as control_mutants

@@ -24,17 +24,17 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator import runtime
-from barnabas_broker.coordinator.group.pending_offsets import PendingOffsets
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
-from barnabas_broker.coordinator.runtime import CoordinatorRuntime
-from barnabas_broker.coordinator.shard import Pending
-from barnabas_broker.coordinator.transaction import state as rules
-from barnabas_broker.coordinator.transaction.errors import ProducerFenced
-from barnabas_broker.coordinator.transaction.markers import Markers
-from barnabas_broker.coordinator.transaction.shard import TransactionShard
-from barnabas_broker.coordinator.transaction.state import TransactionStatus
-from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
+from barnabas_coordination import runtime
+from barnabas_coordination.group.pending_offsets import PendingOffsets
+from barnabas_coordination.group.service import OFFSETS_TOPIC
+from barnabas_coordination.runtime import CoordinatorRuntime
+from barnabas_coordination.shard import Pending
+from barnabas_coordination.transaction import state as rules
+from barnabas_coordination.transaction.errors import ProducerFenced
+from barnabas_coordination.transaction.markers import Markers
+from barnabas_coordination.transaction.shard import TransactionShard
+from barnabas_coordination.transaction.state import TransactionStatus
+from barnabas_coordination.transaction.writes import TransactionalWrites
 from barnabas_log import producer_snapshots
 from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.cleaner import rewrite, survival

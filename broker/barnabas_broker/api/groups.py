@@ -3,7 +3,7 @@ DeleteGroups v0-2: the classic consumer group protocol; ConsumerGroupHeartbeat v
 
 May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
 Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
-Read next:  coordinator/group/service.py, coordinator/group/classic.py; offsets.py for commits.
+Read next:  barnabas_coordination/group/service.py and classic.py; offsets.py for commits.
 
 Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0-2 of LeaveGroup one member, JoinGroup v0 no
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
@@ -26,14 +26,14 @@ from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, TRANSACTIONS
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
-from barnabas_broker.coordinator.group.messages import (
+from barnabas_coordination.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
+from barnabas_coordination.group.messages import (
     JoinRequest,
     LeavingMember,
     MemberRef,
     SyncRequest,
 )
-from barnabas_broker.coordinator.group.states import GroupState
+from barnabas_coordination.group.states import GroupState
 from barnabas_quorum.image.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TRANSACTIONAL_ID
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey

@@ -2,7 +2,7 @@
 
 May touch:  the producer id source, the transaction coordinator.    Must not touch: logs.
 Invariants: an id is given once and never again in this cluster; without a transactional id its epoch begins at 0.
-Read next:  ../controller_client/producer_ids.py, ../coordinator/transaction/state.py (`initialize`).
+Read next:  ../controller_client/producer_ids.py, barnabas_coordination/transaction/state.py (`initialize`).
 
 Behaviour: whoever asks without a transactional id gets a new id with epoch 0, also when it names an id it had (KIP-360). With one, the
 epoch rises and fences whoever had the id before; an open transaction is aborted first, and the client asks again while it gets
@@ -17,7 +17,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.unserved import TRANSACTIONS
-from barnabas_broker.coordinator.transaction.state import Producer
+from barnabas_coordination.transaction.state import Producer
 from barnabas_quorum.image.rights import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey

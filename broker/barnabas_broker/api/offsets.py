@@ -2,7 +2,7 @@
 
 May touch:  the group coordinator, the image (which topics exist).    Must not touch: the group's state, logs.
 Invariants: every topic and partition of a request is answered once, in its order; nothing committed is offset -1 without error.
-Read next:  coordinator/group/offsets.py; groups.py for membership.
+Read next:  barnabas_coordination/group/offsets.py; groups.py for membership.
 
 Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch asks for several groups at once; null topics
 (v2+) means everything the group has committed. A group, topic or partition that is named twice is answered once. A commit for a
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.coordinator.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_broker.security.audited_changes import RECORDS_MAX
+from barnabas_coordination.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC
 from barnabas_quorum.image.topics import TopicImage

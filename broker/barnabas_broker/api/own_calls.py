@@ -3,7 +3,7 @@
 May touch:  the registry's table.     Must not touch: sockets, the codec.
 Invariants: a request is handled as the newest version that is served, by the handler that serves it over the wire; an error becomes
             the response that a client would get.
-Read next:  registry.py; ../coordinator/brokers.py, which sends.
+Read next:  registry.py; barnabas_coordination/brokers.py, which sends.
 """
 
 from __future__ import annotations

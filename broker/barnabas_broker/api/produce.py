@@ -20,8 +20,8 @@ from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot, SlotConnection
-from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.security.access import Access
+from barnabas_coordination.transaction.writes import WriteVersion
 from barnabas_log.errors import InvalidBatch
 from barnabas_quorum.image.rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_replication.requests import AppendEntry, AppendOutcome

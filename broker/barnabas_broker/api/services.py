@@ -24,9 +24,9 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
-    from barnabas_broker.coordinator.group.service import GroupCoordinator
-    from barnabas_broker.coordinator.transaction.service import TransactionCoordinator
-    from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
+    from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.transaction.service import TransactionCoordinator
+    from barnabas_coordination.transaction.writes import TransactionalWrites
     from barnabas_quorum.driver.quorum_description import QuorumDescription
     from barnabas_quorum.image.metadata import MetadataImage
     from barnabas_replication.manager import ReplicaManager

@@ -2,7 +2,7 @@
 
 May touch:  the replica manager, the group coordinator.    Must not touch: logs, transactions' states.
 Invariants: every partition of a request is answered once, when its marker is replicated or was refused; none waits for another.
-Read next:  ../coordinator/transaction/markers.py, who sends; barnabas_replication/appends.py (`append_marker`).
+Read next:  barnabas_coordination/transaction/markers.py, who sends; barnabas_replication/appends.py (`append_marker`).
 
 Behaviour: a marker for a partition of __consumer_offsets goes by the group coordinator, which applies or drops the offsets of the
 transaction with it. v2 names the transaction's version (KIP-1228): a marker of version 2 has an epoch above its records'.
@@ -16,8 +16,8 @@ from typing import Final
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
-from barnabas_broker.coordinator.shard import Marker
+from barnabas_coordination.group.service import OFFSETS_TOPIC
+from barnabas_coordination.shard import Marker
 from barnabas_quorum.image.rights import ALTER, CLUSTER, CLUSTER_ACTION
 from barnabas_replication.requests import TransactionMarker
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

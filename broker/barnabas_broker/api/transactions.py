@@ -4,7 +4,7 @@ PrepareTxn v0 (our own).
 May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
 Invariants: every topic and partition of a request is answered once, in its order; an answer to EndTxn leaves once the end is decided
             for good, before its markers.
-Read next:  ../coordinator/transaction/state.py (the rules and their codes), transactional_produce.py, init_producer_id.py.
+Read next:  barnabas_coordination/transaction/state.py (the rules and their codes), transactional_produce.py, init_producer_id.py.
 
 Behaviour: AddPartitionsToTxn comes from clients up to v3 and from brokers from v4 on, with many transactions, to add (the client
 speaks transaction.version 2) or only to ask (`verify_only`). One unknown partition fails all of a client's, the others with
@@ -28,12 +28,12 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.offsets import committed_before, note_commit
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
-from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
-from barnabas_broker.coordinator.shard import Writer
-from barnabas_broker.coordinator.transaction.id_pattern import compile_id_pattern
-from barnabas_broker.coordinator.transaction.state import BY_TITLE, CLASSIC, EPOCH_PER_TRANSACTION, Producer
+from barnabas_coordination.errors import CoordinatorNotAvailable
+from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
+from barnabas_coordination.group.service import OFFSETS_TOPIC
+from barnabas_coordination.shard import Writer
+from barnabas_coordination.transaction.id_pattern import compile_id_pattern
+from barnabas_coordination.transaction.state import BY_TITLE, CLASSIC, EPOCH_PER_TRANSACTION, Producer
 from barnabas_quorum.image.rights import (
     CLUSTER,
     CLUSTER_ACTION,

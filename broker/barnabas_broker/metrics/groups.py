@@ -3,7 +3,7 @@
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: at most GROUPS_MAX groups and LAGS_MAX (group, partition) pairs get series of their own, and how many were left out is
             reported; a group without members lags like any other.
-Read next:  exporter.py, lag_times.py; ../coordinator/group/service.py.
+Read next:  exporter.py, lag_times.py; barnabas_coordination/group/service.py.
 """
 
 from __future__ import annotations

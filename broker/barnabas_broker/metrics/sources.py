@@ -20,11 +20,11 @@ from barnabas_wire.kafka.ids import BrokerId
 if TYPE_CHECKING:
     from barnabas_broker.admin.edge import AdminStats
     from barnabas_broker.controller_client.client import ControllerClientStats
-    from barnabas_broker.coordinator.group.service import GroupCoordinator
-    from barnabas_broker.coordinator.transaction.service import TransactionCoordinator
     from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.metadata.voters_clock import VotersClock
     from barnabas_broker.network.stats import NetworkStats
+    from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.transaction.service import TransactionCoordinator
     from barnabas_log.descriptors import Descriptors
     from barnabas_log.manager import LogManager
     from barnabas_quorum.driver.controller_driver import ControllerDriver

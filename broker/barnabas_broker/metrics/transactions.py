@@ -2,7 +2,7 @@
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: no series per transactional id: there may be as many as clients.
-Read next:  exporter.py; ../coordinator/transaction/service.py.
+Read next:  exporter.py; barnabas_coordination/transaction/service.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from barnabas_broker.coordinator.transaction.state import OPEN, TransactionStatus
 from barnabas_broker.metrics.families import copied, counter, gauge
 from barnabas_broker.metrics.sources import NodeSources
+from barnabas_coordination.transaction.state import OPEN, TransactionStatus
 
 
 def transaction_families(sources: NodeSources) -> Iterator[Metric]:

@@ -15,12 +15,6 @@ from barnabas_broker.api.own_calls import serve_own_calls
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.producer_ids import ProducerIds
-from barnabas_broker.coordinator.brokers import KafkaBrokers
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
-from barnabas_broker.coordinator.replicated_log import ReplicatedLog
-from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
-from barnabas_broker.coordinator.transaction.verification import Verification
-from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
@@ -35,6 +29,12 @@ from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.tracing.export import Traces, open_traces
+from barnabas_coordination.brokers import KafkaBrokers
+from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_coordination.replicated_log import ReplicatedLog
+from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
+from barnabas_coordination.transaction.verification import Verification
+from barnabas_coordination.transaction.writes import TransactionalWrites
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH

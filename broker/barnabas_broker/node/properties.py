@@ -20,8 +20,6 @@ from pathlib import Path
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
 from barnabas_broker.config.log_output import LogOutputConfig
-from barnabas_broker.coordinator.config import GroupCoordinatorConfig
-from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.node.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
@@ -42,6 +40,8 @@ from barnabas_broker.security.listener_security import (
 )
 from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
 from barnabas_broker.tracing.config import TracingConfig
+from barnabas_coordination.config import GroupCoordinatorConfig
+from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.coordinator.group import records as group_records
-from barnabas_broker.coordinator.transaction import records as transaction_records
 from barnabas_broker.offline.batch_reading import Damage, batches_of
+from barnabas_coordination.group import records as group_records
+from barnabas_coordination.transaction import records as transaction_records
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.producer_snapshots import decode_snapshot
 from barnabas_wire.kafka.errors import KafkaError

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: files, certificates.
 Invariants: the first rule whose pattern matches the whole subject decides; a subject that none matches is refused; a match takes
             time linear in the subject, which whoever got the certificate chose.
-Read next:  ../config/linear_pattern.py; tls.py.
+Read next:  barnabas_wire/linear_pattern.py; tls.py.
 
 Rules are Kafka's: `RULE:PATTERN/REPLACEMENT/[LU]` and `DEFAULT`, with commas between them. Patterns are regular expressions;
 `$1` in the replacement is the first group, a backslash takes the next character as it is; L and U write the name in lower or upper case.
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.linear_pattern import InvalidPattern, compile_linear
+from barnabas_wire.linear_pattern import InvalidPattern, compile_linear
 
 if TYPE_CHECKING:
     import re2

@@ -3,7 +3,7 @@
 May touch:  sockets (through blocking.py).    Must not touch: asyncio, threads.
 Invariants: every call may be repeated until it is answered; what is prepared is ended by `end` alone; nobody's transaction is ended
     but by its own id and epoch.
-Read next:  producer.py, which writes in a transaction; broker/coordinator/transaction/state.py, the rules.
+Read next:  producer.py, which writes in a transaction; broker/barnabas_coordination/transaction/state.py, the rules.
 
 A transaction begins with its first batch (KIP-890, transaction.version 2), so there is nothing to ask for in between.
 """

@@ -3,7 +3,7 @@
 May touch:  batch.py, compression.py.        Must not touch: files, sockets, clocks.
 Invariants: a key's value is that of its last record that counts: one outside transactions, or in one that committed; bytes that
             are not records raise a KafkaError, nothing else.
-Read next:  batch.py (the layout); barnabas_broker/coordinator/runtime.py, which loads `__consumer_offsets` with it.
+Read next:  batch.py (the layout); barnabas_coordination/runtime.py, which loads `__consumer_offsets` with it.
 
 Not obvious: one flat loop on purpose. Opening every record and replaying it costs 21 us a commit, this 1.6 us, with a batch for
 each commit (measured: Python 3.11, 300,000 commits), and a fail-over of a coordinator reads millions. The CRC is not checked and

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.api.context import HELD_MAX, RequestContext
-from barnabas_broker.coordinator.errors import MemberIdRequired
+from barnabas_coordination.errors import MemberIdRequired
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_broker.security.access import AccessControl
+from barnabas_coordination.transaction.writes import WriteVersion
 from barnabas_log.errors import InvalidBatch
 from barnabas_quorum.image.acls import AccessControlEntry, AclsImage
 from barnabas_quorum.image.authorizer import Authorizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas_broker.coordinator.runtime import LogEnds
+from barnabas_coordination.runtime import LogEnds
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from barnabas_broker.coordinator.config import GroupCoordinatorConfig
-from barnabas_broker.coordinator.errors import NotCoordinator
-from barnabas_broker.coordinator.group.messages import (
+from barnabas_coordination.config import GroupCoordinatorConfig
+from barnabas_coordination.errors import NotCoordinator
+from barnabas_coordination.group.messages import (
     JoinOutcome,
     JoinRequest,
     LeavingMember,
@@ -21,9 +21,9 @@ from barnabas_broker.coordinator.group.messages import (
     SyncOutcome,
     SyncRequest,
 )
-from barnabas_broker.coordinator.group.records import GroupMetadataRecord
-from barnabas_broker.coordinator.group.shard import GroupShard
-from barnabas_broker.coordinator.shard import ArmTimer, CoordinatorResult, Reply, Ticket
+from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.shard import ArmTimer, CoordinatorResult, Reply, Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
 

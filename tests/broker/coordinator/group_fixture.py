@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from barnabas_broker.coordinator.config import GroupCoordinatorConfig
-from barnabas_broker.coordinator.group.messages import JoinOutcome, JoinRequest, MemberRef, SyncOutcome, SyncRequest
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
-from barnabas_broker.coordinator.runtime import ShardState
+from barnabas_coordination.config import GroupCoordinatorConfig
+from barnabas_coordination.group.messages import JoinOutcome, JoinRequest, MemberRef, SyncOutcome, SyncRequest
+from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_coordination.runtime import ShardState
 from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import KafkaError

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, MemberIdRequired
-from barnabas_broker.coordinator.group import joining
-from barnabas_broker.coordinator.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
-from barnabas_broker.coordinator.group.messages import LeaveOutcome
-from barnabas_broker.coordinator.group.records import GroupMetadataRecord
-from barnabas_broker.coordinator.group.states import GroupState, RebalanceReason
+from barnabas_coordination.errors import CoordinatorNotAvailable, MemberIdRequired
+from barnabas_coordination.group import joining
+from barnabas_coordination.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from barnabas_coordination.group.messages import LeaveOutcome
+from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.states import GroupState, RebalanceReason
 from barnabas_wire.kafka.errors import ErrorCode
 from tests.broker.coordinator.group_driver import (
     DELAY_MS,

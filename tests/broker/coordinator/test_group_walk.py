@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, MemberIdRequired
-from barnabas_broker.coordinator.group.classic import ClassicGroup
-from barnabas_broker.coordinator.group.messages import JoinOutcome, SyncOutcome
-from barnabas_broker.coordinator.group.records import GroupMetadataRecord, OffsetValue
-from barnabas_broker.coordinator.group.shard import GroupShard
-from barnabas_broker.coordinator.group.states import GroupState
-from barnabas_broker.coordinator.shard import Ticket
+from barnabas_coordination.errors import CoordinatorNotAvailable, MemberIdRequired
+from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.messages import JoinOutcome, SyncOutcome
+from barnabas_coordination.group.records import GroupMetadataRecord, OffsetValue
+from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.states import GroupState
+from barnabas_coordination.shard import Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from tests.broker.coordinator.group_driver import GROUP, TOPIC, GroupDriver, subscription

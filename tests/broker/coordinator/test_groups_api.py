@@ -13,9 +13,9 @@ import pytest
 from barnabas_broker.api import registry
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.unserved import UnservedNotices
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
+from barnabas_coordination.group.service import OFFSETS_TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Uuid
 from barnabas_wire.kafka.messages import ApiKey

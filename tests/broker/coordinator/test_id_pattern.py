@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from barnabas_broker.coordinator.transaction.id_pattern import compile_id_pattern
+from barnabas_coordination.transaction.id_pattern import compile_id_pattern
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_broker.coordinator.group import shard as shard_module
-from barnabas_broker.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord
-from barnabas_broker.coordinator.group.shard import EXPIRY, NOTHING_COMMITTED
-from barnabas_broker.coordinator.shard import CoordinatorResult
+from barnabas_coordination.group import shard as shard_module
+from barnabas_coordination.group.records import GroupMetadataRecord, OffsetCommitRecord
+from barnabas_coordination.group.shard import EXPIRY, NOTHING_COMMITTED
+from barnabas_coordination.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition
 from tests.broker.coordinator.group_driver import GROUP, SESSION_MS, TOPIC, GroupDriver, subscription

@@ -8,7 +8,7 @@ import io
 import pytest
 from kio.serial import entity_writer
 
-from barnabas_broker.coordinator.group.protocols import (
+from barnabas_coordination.group.protocols import (
     Offer,
     all_subscribed_topics,
     choose_protocol,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinator.errors import CorruptRecord
-from barnabas_broker.coordinator.group.records import (
+from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.group.records import (
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberValue,

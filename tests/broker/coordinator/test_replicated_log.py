@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_coordination.replicated_log import ReplicatedLog
 from barnabas_log.errors import StorageFailed
 from barnabas_wire.kafka.ids import Epoch, Offset
 from tests.support.replicas import MiniCluster, batch

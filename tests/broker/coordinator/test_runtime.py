@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator import runtime as runtime_module
-from barnabas_broker.coordinator.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from barnabas_broker.coordinator.runtime import CoordinatorRuntime, ShardState
-from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
+from barnabas_coordination import runtime as runtime_module
+from barnabas_coordination.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from barnabas_coordination.runtime import CoordinatorRuntime, ShardState
+from barnabas_coordination.shard import CoordinatorResult, Ticket
 from barnabas_replication.errors import NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.coordinator.errors import (
+from barnabas_coordination.errors import (
     CoordinatorNotAvailable,
     InvalidGroupId,
     InvalidSessionTimeout,
@@ -14,16 +14,16 @@ from barnabas_broker.coordinator.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
-from barnabas_broker.coordinator.group.messages import (
+from barnabas_coordination.group.messages import (
     LeavingMember,
     MemberRef,
     OffsetCommit,
     OffsetToCommit,
     SyncRequest,
 )
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
-from barnabas_broker.coordinator.group.states import RebalanceReason
-from barnabas_broker.coordinator.internal_topic import java_hash
+from barnabas_coordination.group.service import OFFSETS_TOPIC
+from barnabas_coordination.group.states import RebalanceReason
+from barnabas_coordination.internal_topic import java_hash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from tests.broker.coordinator.fake_log import FakeLog

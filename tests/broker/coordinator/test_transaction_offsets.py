@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.coordinator.errors import IllegalGeneration, UnknownMemberId
-from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
-from barnabas_broker.coordinator.shard import Marker, Writer
+from barnabas_coordination.errors import IllegalGeneration, UnknownMemberId
+from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
+from barnabas_coordination.shard import Marker, Writer
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import TRANSACTIONAL_FLAG, read_header

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinator.errors import CorruptRecord
-from barnabas_broker.coordinator.transaction.records import TransactionRecord, decode, encode
-from barnabas_broker.coordinator.transaction.state import TransactionState, TransactionStatus
+from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.transaction.records import TransactionRecord, decode, encode
+from barnabas_coordination.transaction.state import TransactionState, TransactionStatus
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from barnabas_broker.api.transactions import add_offsets_to_txn, add_partitions_to_txn
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, NotCoordinator
-from barnabas_broker.coordinator.runtime import ShardState
-from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
-from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
-from barnabas_broker.coordinator.transaction.state import Producer, TransactionStatus
+from barnabas_coordination.errors import CoordinatorNotAvailable, NotCoordinator
+from barnabas_coordination.runtime import ShardState
+from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
+from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
+from barnabas_coordination.transaction.state import Producer, TransactionStatus
 from barnabas_quorum.image.features import TRANSACTION_VERSION, TWO_PHASE_VERSION, FeaturesImage
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

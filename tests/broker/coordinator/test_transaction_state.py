@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator.transaction import state as rules
-from barnabas_broker.coordinator.transaction.state import (
+from barnabas_coordination.transaction import state as rules
+from barnabas_coordination.transaction.state import (
     AT_REST,
     ENDING,
     EPOCH_LAST,

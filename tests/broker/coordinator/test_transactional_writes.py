@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from barnabas_broker.api.transactions import txn_offset_commit
-from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
-from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
-from barnabas_broker.coordinator.shard import Writer
-from barnabas_broker.coordinator.transaction import writes as writes_module
-from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
-from barnabas_broker.coordinator.transaction.state import Producer
-from barnabas_broker.coordinator.transaction.verification import Verification
-from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
+from barnabas_coordination.errors import CoordinatorNotAvailable
+from barnabas_coordination.group.messages import MemberRef, OffsetCommit
+from barnabas_coordination.group.service import OFFSETS_TOPIC
+from barnabas_coordination.shard import Writer
+from barnabas_coordination.transaction import writes as writes_module
+from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
+from barnabas_coordination.transaction.state import Producer
+from barnabas_coordination.transaction.verification import Verification
+from barnabas_coordination.transaction.writes import TransactionalWrites, WriteVersion
 from barnabas_log.errors import InvalidTransactionState
 from barnabas_log.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome

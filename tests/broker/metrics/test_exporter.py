@@ -19,13 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin.edge import AdminStats
 from barnabas_broker.controller_client.client import ControllerClientStats
-from barnabas_broker.coordinator.group.classic import ClassicGroup
-from barnabas_broker.coordinator.group.messages import GroupListing
-from barnabas_broker.coordinator.group.states import GroupStats, RebalanceReason
-from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
-from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
-from barnabas_broker.coordinator.transaction.markers import MarkerStats
-from barnabas_broker.coordinator.transaction.state import TransactionState, TransactionStatus
 from barnabas_broker.metadata.lifecycle import LifecycleStats
 from barnabas_broker.metrics import groups, lag_times, traffic
 from barnabas_broker.metrics.exporter import render
@@ -34,6 +27,13 @@ from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, Lan
 from barnabas_broker.metrics.listeners import api_name
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
+from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.messages import GroupListing
+from barnabas_coordination.group.states import GroupStats, RebalanceReason
+from barnabas_coordination.runtime import CoordinatorStats, ShardState
+from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
+from barnabas_coordination.transaction.markers import MarkerStats
+from barnabas_coordination.transaction.state import TransactionState, TransactionStatus
 from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats

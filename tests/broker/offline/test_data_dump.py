@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinator.group import records as group_records
 from barnabas_broker.main import main
+from barnabas_coordination.group import records as group_records
 from barnabas_log.producer_snapshots import encode_snapshot
 from barnabas_log.producer_state import ProducerState
 from barnabas_wire.kafka.ids import Epoch, Offset

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from barnabas_broker.simulation.loop import VirtualLoop
-from barnabas_broker.simulation.partition_model import LawBroken
-from barnabas_broker.simulation.scenarios import SCENARIOS, Deed
-from barnabas_broker.simulation.scripted import ScriptedRun
+from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.scenarios import SCENARIOS, Deed
+from barnabas_simulation.scripted import ScriptedRun
 from barnabas_wire.run_journal import Journal, Step, read_journal
 from tests.support.journals import text_of
 

@@ -1,0 +1,146 @@
+"""The records of `__transaction_state`, in Kafka's own bytes, so that Kafka's tools can read ours and we theirs.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: decode(encode(record)) == record but for what the version lacks; bytes that have another layout raise CorruptRecord,
+            nothing else.
+Read next:  shard.py, which replays these.
+
+Key (big endian): int16 version 0, then string transactional id (int16 length + utf-8).
+Value: null = tombstone (the id expired). Otherwise int16 version 0 or 1, then
+    int64 producer id, int16 producer epoch, int32 time-out ms, int8 status, partitions, int64 last update ms, int64 start ms (-1)
+    partitions: null while the status is EMPTY, else an array of: string topic, array of int32
+Version 1 is flexible (KIP-482: compact strings and arrays, tagged fields): tag 0 previous producer id (int64), 1 next producer id
+(int64), 2 the client's transaction version (int16), each left out at its default -1, -1, 0; other tags are skipped.
+Status 8, PREPARED, is ours: Kafka's tools stop at it. It is written from barnabas.two.phase.version 1 on, which never goes back.
+Written: version 1 once the cluster's transaction.version is 1 or more, else 0. The last producer epoch is in neither.
+A crash may leave nothing here that the batch's CRC does not catch.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.transaction.state import NO_PRODUCER_ID, TransactionState, TransactionStatus
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int16, int32, int64, string
+from barnabas_wire.kafka.schema import decode as decode_message
+from barnabas_wire.kafka.schema import encode_request as encode_message
+
+KEY_VERSION: Final = 0
+FLEXIBLE_VALUE: Final = 1
+
+
+class TransactionRecord(NamedTuple):
+    """The state of a transactional id; None: it is forgotten."""
+
+    transactional_id: str
+    state: TransactionState | None
+
+
+@dataclass(slots=True)
+class _TransactionLogKey(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, NEVER_FLEXIBLE
+
+    transactional_id: str = string()
+
+
+@dataclass(slots=True)
+class _PartitionsSchema:
+    topic: str = string()
+    partition_ids: list[int] = array(int32)  # noqa: RUF009 - declares, like the others
+
+
+@dataclass(slots=True)
+class _TransactionLogValue(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
+
+    producer_id: int = int64()
+    previous_producer_id: int = int64("1+", default=NO_PRODUCER_ID, tag=0)
+    next_producer_id: int = int64("1+", default=NO_PRODUCER_ID, tag=1)
+    producer_epoch: int = int16()
+    transaction_timeout_ms: int = int32()
+    transaction_status: int = int8()
+    transaction_partitions: list[_PartitionsSchema] | None = array(_PartitionsSchema, nullable="0+")  # noqa: RUF009
+    transaction_last_update_timestamp_ms: int = int64()
+    transaction_start_timestamp_ms: int = int64()
+    client_transaction_version: int = int16("1+", tag=2)
+
+
+def encode(record: TransactionRecord, *, value_version: int) -> tuple[bytes, bytes | None]:
+    """Record -> key and value bytes. Raises KafkaError INVALID_REQUEST for a string longer than 32,767 bytes."""
+    try:
+        key = _pack(_TransactionLogKey(record.transactional_id), KEY_VERSION)
+        return key, None if record.state is None else _pack(_to_message(record.state), value_version)
+    except struct.error as error:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a transaction record: {error}") from error
+
+
+def _pack(message: Message, version: int) -> bytes:
+    out = bytearray(version.to_bytes(2, "big"))
+    encode_message(message, version, out)
+    return bytes(out)
+
+
+def _to_message(state: TransactionState) -> _TransactionLogValue:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(state.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return _TransactionLogValue(
+        producer_id=state.producer_id,
+        previous_producer_id=state.previous_producer_id,
+        next_producer_id=state.next_producer_id,
+        producer_epoch=state.producer_epoch,
+        transaction_timeout_ms=state.timeout_ms,
+        transaction_status=state.status,
+        transaction_partitions=None
+        if state.status is TransactionStatus.EMPTY
+        else [_PartitionsSchema(topic, partitions) for topic, partitions in by_topic.items()],
+        transaction_last_update_timestamp_ms=state.update_ms,
+        transaction_start_timestamp_ms=state.start_ms,
+        client_transaction_version=state.client_version,
+    )
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """Key and value -> record; None for a key of a later version. Raises CorruptRecord."""
+    if _version(key) != KEY_VERSION:
+        return None
+    try:
+        transactional_id = decode_message(_TransactionLogKey, KEY_VERSION, key, 2).transactional_id
+        return TransactionRecord(transactional_id, None if value is None else _to_state(value))
+    except (MalformedMessage, ValueError) as error:
+        raise CorruptRecord(str(error)) from error
+
+
+def _version(data: bytes) -> int:
+    if len(data) < 2:
+        raise CorruptRecord(f"a record of {len(data)} bytes has no version")
+    return int.from_bytes(data[:2], "big", signed=True)
+
+
+def _to_state(data: bytes) -> TransactionState:
+    version = _version(data)
+    if not 0 <= version <= FLEXIBLE_VALUE:
+        raise CorruptRecord(f"transaction state of version {version} is not known; a later release wrote it")
+    value: _TransactionLogValue = decode_message(_TransactionLogValue, version, data, 2)
+    return TransactionState(
+        producer_id=value.producer_id,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        status=TransactionStatus(value.transaction_status),
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in value.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        start_ms=value.transaction_start_timestamp_ms,
+        update_ms=value.transaction_last_update_timestamp_ms,
+        client_version=value.client_transaction_version,
+    )

@@ -1,0 +1,287 @@
+"""A whole cluster from one seed: nodes, clients, what goes wrong when, and the laws after every step.
+
+May touch:  the virtual loop.         Must not touch: the real clock, real files, sockets.
+Invariants: one seed gives one run, message for message, in any process (`trace_hash`); a run in which no produce was
+            acknowledged or nothing crashed is void, not passed.
+Read next:  swarm.py, faults.py, workload.py, invariants.py.
+
+Phases: start, create the topic, faults under load for so many steps, then heal everything and wait: every node must be up,
+every broker unfenced, every replica in sync and every produce answered within a bound, and the history must be clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_replication.followed import SESSIONLESS_SIZE
+from barnabas_simulation.compaction import CompactingClient
+from barnabas_simulation.fault_list import FaultList
+from barnabas_simulation.faults import Faults
+from barnabas_simulation.invariants import Invariants
+from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.network import Network
+from barnabas_simulation.nodes import SimulatedNode
+from barnabas_simulation.operators import Operators
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.run import Figures
+from barnabas_simulation.swarm import Slant, Swarm
+from barnabas_simulation.transactions import TransactionWorkload
+from barnabas_simulation.workload import ChurningClient, Client, settings_of_topics
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+TOPIC = "records"
+PARTITIONS = 2
+SETTLE_S = 60.0
+"""Virtual seconds after healing within which everything must be well again."""
+GOES_ON_S = 6.0
+"""Virtual seconds after a follower counts as silent within which a write that waits for it alone is acknowledged: the fetch
+that it is parked with, the controller, and a retry of the client."""
+IN_SYNC_S = 20.0
+"""Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
+START_S = 30.0
+WALL_START_MS = 1_700_000_000_000
+CLEAN_UP_ROUNDS = 10
+ROT_SEED = 0x726F74
+SESSION_SEED = 0x736573
+ROT_SHARE = 0.12
+"""Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
+
+
+class Cluster:
+    """One run."""
+
+    partitions = PARTITIONS
+    """Of the topic that stays."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: int,
+        nodes: int = 3,
+        trace: bool = False,
+        outcomes_only: bool = False,
+        fault_list: FaultList | None = None,
+        slant: Slant = Slant.NONE,
+        prepares: bool = True,
+        spares_last_copy: bool = True,
+    ) -> None:
+        """slant: what there is, whatever the seed says. prepares: some transactions in two phases. spares_last_copy: rot strikes only what
+        another node holds. Both are False for seeds from before."""
+        self.seed = seed
+        self.slant = slant
+        self.prepares = prepares
+        self.spares_last_copy = spares_last_copy
+        self.fault_list = fault_list or FaultList(only_count=True)
+        self.random = Random(seed)
+        self.rot = Random(seed ^ ROT_SEED)
+        """Draws what rots, and nothing else: seeds in which nothing does are what they were."""
+        self.has_rot = self.rot.random() < ROT_SHARE or slant is Slant.ROT
+        self.sessionless_size = Random(seed ^ SESSION_SEED).choice([0, SESSIONLESS_SIZE])
+        """In half of the seeds followers fetch in sessions, though they follow few partitions."""
+        self.figures = Figures()
+        self.loop = VirtualLoop()
+        self.swarm = self.draw_swarm()
+        self.network = Network(self.random, self.note)
+        self.faults = self.make_faults()
+        self.operators = Operators(self, self.swarm)
+        self.network.strikes = self.strikes
+        self.network.on_proposal = self.faults.after_proposal
+        self.network.on_double = self.faults.after_double
+        self._steps = steps
+        self._is_traced = trace
+        self._hash = hashlib.blake2b(digest_size=8)
+        count = nodes + self.swarm.brokers_beside
+        members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
+        voters = VoterSet(members[:nodes], kraft_version=1)
+        self.nodes = [
+            SimulatedNode(self, member, voters, replace(self.swarm.disks), directories=self.swarm.directories)
+            for member in members
+        ]
+        self.network.nodes.update({node.id: node for node in self.nodes})
+        self.invariants = Invariants(self, outcomes_only=outcomes_only)
+        self.clients = [
+            Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(self.partitions)
+        ]
+        if self.swarm.churn_s:
+            self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
+        if self.swarm.is_compacting and not self.swarm.is_transacting:
+            self.clients.append(CompactingClient(self))
+        self.transacting = TransactionWorkload(self) if self.swarm.is_transacting else None
+        if self.transacting is not None:
+            self.clients += self.transacting.clients
+
+    def draw_swarm(self) -> Swarm:
+        """What the seed is like."""
+        return Swarm.draw(self.random, self.slant)
+
+    def make_faults(self) -> Faults:
+        """Who breaks what."""
+        return Faults(self, self.swarm)
+
+    def end_trouble(self) -> None:
+        """Heal everything now, however many steps are left."""
+        self._steps = self.loop.steps
+
+    def run(self) -> Figures:
+        """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self._run())
+        finally:
+            self.loop.after_turn = lambda: None
+            self.loop.set_exception_handler(lambda loop, context: None)
+            for _ in range(CLEAN_UP_ROUNDS):
+                left = asyncio.all_tasks(self.loop)
+                if not left:
+                    break
+                for task in left:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+            self.loop.close()
+        figures = self.figures
+        figures.steps = self.loop.steps
+        figures.virtual_s = self.loop.time()
+        figures.acknowledged = sum(len(each.acknowledged) for client in self.clients for each in client.producers)
+        figures.elections = self.invariants.elections
+        figures.hashes_compared = self.invariants.hashes_compared
+        figures.trace_hash = self._hash.hexdigest()
+        return figures
+
+    async def _run(self) -> None:
+        self.loop.set_exception_handler(self._on_loop_error)
+        self.loop.after_turn = self._after_turn
+        for node in self.nodes:
+            node.start()
+        async with asyncio.timeout(START_S):
+            await self._create_topic()
+        for client in self.clients:
+            client.start()
+        if self.transacting is not None:
+            await self._until_none(self.transacting.not_begun, "the clients began", within_s=START_S)
+            self._steps += self.loop.steps
+        self.faults.start()
+        self.operators.start()
+        while self.loop.steps < self._steps:
+            await asyncio.sleep(0.05)
+        await self._calm()
+
+    # -- calm ------------------------------------------------------------------------------------------------------
+
+    async def _calm(self) -> None:
+        """Heal everything; the cluster must come back by itself, and the history must be clean."""
+        self.note("calm", 0, 0)
+        self.faults.calm()
+        for client in self.clients:
+            client.stop()
+        await self._until_none(self.invariants.led_where_it_failed, "power and network are back")
+        self.faults.mend_all()
+        async with asyncio.timeout(SETTLE_S):
+            await self.operators.calm()
+        await self._until_none(self.invariants.unsettled, "everything healed")
+        await self._probe()
+        await self._probe_unheard()
+        self.invariants.judge_histories()
+
+    async def _probe(self) -> None:
+        """A replica that is stopped for good shows only by a record that it does not take: one to each partition, once retention
+        has taken what it may of those at rest."""
+        logs = self.swarm.logs
+        if logs.topic_retention_ms is not None:
+            await asyncio.sleep(logs.topic_retention_ms / 1000 + 2 * logs.checkpoint_s)
+        for client in self.clients:
+            if client.is_kept:
+                client.probe()
+        await self._until_none(self.invariants.unsettled, "the first record after a rest", within_s=IN_SYNC_S)
+
+    async def _probe_unheard(self) -> None:
+        """acks=all goes on soon without a follower that its leader hears nothing of, while slow ones would keep their place."""
+        silence_s = self.swarm.replica_silence_ms / 1000
+        if self.swarm.replica_lag_ms < 4 * self.swarm.replica_silence_ms:
+            return
+        for client in self.clients:
+            found = self.invariants.registration(client) if client.is_kept else None
+            if found is None or len(found.isr) <= self.invariants.minimum(client.topic):
+                continue
+            follower = self.random.choice([member for member in found.isr if member != found.leader])
+            self.network.unheard.add((follower, found.leader))
+            client.probe()
+            await self._until_none(
+                lambda client=client: None if client.is_done else f"{client} is not acknowledged",  # type: ignore[misc]
+                f"follower {follower} is cut off from its leader",
+                within_s=silence_s + GOES_ON_S,
+            )
+            self.network.unheard.clear()
+        await self._until_none(self.invariants.unsettled, "it is cut off no more")
+
+    async def _until_none(
+        self, find_reason: Callable[[], str | None], when: str, *, within_s: float = SETTLE_S
+    ) -> None:
+        deadline = self.loop.time() + within_s
+        while (reason := find_reason()) is not None:
+            if self.loop.time() > deadline:
+                raise LawBroken("liveness", f"{within_s:.0f} s after {when}: {reason}")
+            await asyncio.sleep(0.2)
+
+    async def _create_topic(self) -> None:
+        """Ask whoever is active, until it is done."""
+        topic = CreatableTopic(
+            name=TOPIC,
+            partition_count=self.partitions,
+            replication_factor=self.swarm.replicas,
+            configs=settings_of_topics(self.swarm),
+        )
+        while True:
+            await asyncio.sleep(0.2)
+            active = [node for node in self.nodes if node.is_up and node.driver.is_active]
+            if not active or any(broker.is_fenced for broker in active[0].loader.image.cluster.brokers.values()):
+                continue
+            if len(active[0].loader.image.cluster.brokers) < len(self.nodes):
+                continue
+            try:
+                reply = await active[0].driver.handle(
+                    CreateTopics(topics=(topic,), validate_only=False), principal="User:simulated"
+                )
+            except KafkaError:
+                continue
+            error = reply.topics[0].error
+            if error is None or error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return
+
+    def strikes(self, kind: str, source: int, target: int = -1) -> bool:
+        """A fault is about to happen; False when this one is left out."""
+        return self.fault_list.strikes(int(self.loop.time() * 1e6), kind, source, target)
+
+    def wall_ms(self) -> int:
+        """The clock that all brokers and clients have."""
+        return WALL_START_MS + int(self.loop.time() * 1000)
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    def _after_turn(self) -> None:
+        """All laws, after every turn of the loop."""
+        if self.network.failures:
+            raise self.network.failures[0] or RuntimeError("a task failed")
+        self.faults.look()
+        self.invariants.check()
+
+    def note(self, kind: str, source: int, target: int) -> None:
+        """One line of the trace, and of its hash."""
+        line = f"{self.loop.time():.6f} {kind} {source} {target}"
+        self._hash.update(line.encode())
+        self.figures.messages += 1
+        if self._is_traced:
+            print(line)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, KafkaError | OSError):
+            self.network.failures.append(error)

@@ -1,0 +1,185 @@
+"""What the parts of a simulated run see of the run and of each other.
+
+May touch:  nothing, it is an interface, but for the figures.   Must not touch: anything.
+Invariants: none of its own.
+Read next:  cluster.py, which meets Run; faults.py (Trouble), invariants.py (Judge), operators.py (Asked).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.network import Network
+from barnabas_simulation.node_parts import NodeParts
+from barnabas_simulation.partition_model import PartitionModel
+from barnabas_simulation.swarm import Slant, Swarm
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+Assignment = tuple[BrokerId, ...]
+
+
+class Judge(Protocol):
+    """The laws, as those see them who are judged."""
+
+    models: dict[tuple[Uuid, int], PartitionModel]
+
+    def newest_registrations(self) -> list[PartitionRegistration]:
+        """Of every partition that is not deleted as far as anybody knows."""
+
+    def kept_topics(self) -> set[str]:
+        """Names of the topics that are there by now and stay."""
+
+    def model(self, topic: str, topic_id: Uuid, number: int) -> PartitionModel:
+        """The model of a partition, made when it is first heard of."""
+
+    def on_acknowledged(self, topic: str, number: int, offset: int, record_id: int) -> None:
+        """A client got the acknowledgement of its record."""
+
+    def on_read(self, topic: str, number: int, offset: int, record_id: int) -> None:
+        """A client has read a record."""
+
+    def on_deleted(self, model: PartitionModel, log_start: int) -> None:
+        """An operator got the answer that what comes before is deleted."""
+
+    def on_fence(self, node: NodeParts, broker_id: BrokerId) -> None:
+        """This controller is about to fence the broker because nothing was heard of it."""
+
+
+class Trouble(Protocol):
+    """Who breaks what, as those see it whose deeds are telling moments."""
+
+    wiped: NodeParts | None
+    """Without its logs, and somebody may not know it yet."""
+
+    def after_acknowledgement(self, leader: NodeParts) -> None:
+        """What was just promised must survive this."""
+
+    def after_made_again(self) -> None:
+        """A topic was made again and holds a record."""
+
+    def after_registration(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
+        """A partition changed."""
+
+    def after_roll(self, node: NodeParts) -> None:
+        """A replica began another segment."""
+
+    def after_stop(self, node: NodeParts) -> None:
+        """A node has ended by itself."""
+
+
+class Asked(Protocol):
+    """What operators have asked for."""
+
+    owed: dict[tuple[Uuid, int], set[Assignment]]
+    owed_settings: dict[Uuid, set[int]]
+    is_asking: bool
+
+
+class Run(Protocol):
+    """One run of a whole cluster."""
+
+    seed: int
+    random: Random
+    rot: Random
+    has_rot: bool
+    slant: Slant
+    sessionless_size: int
+    prepares: bool
+    spares_last_copy: bool
+    loop: VirtualLoop
+    swarm: Swarm
+    network: Network
+    figures: Figures
+
+    @property
+    def nodes(self) -> Sequence[NodeParts]:
+        """All of them, up or not."""
+
+    @property
+    def invariants(self) -> Judge:
+        """The laws."""
+
+    @property
+    def faults(self) -> Trouble:
+        """Who breaks what."""
+
+    @property
+    def operators(self) -> Asked:
+        """Who moves and sets what."""
+
+    def strikes(self, kind: str, source: int, target: int = -1) -> bool:
+        """A fault is about to happen; False when this one is left out."""
+
+    def wall_ms(self) -> int:
+        """The clock that all brokers and clients have."""
+
+    def note(self, kind: str, source: int, target: int) -> None:
+        """One line of the trace, and of its hash."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a run was worth."""
+
+    steps: int = 0
+    messages: int = 0
+    virtual_s: float = 0.0
+    crashes: int = 0
+    partitions: int = 0
+    wipes: int = 0
+    stops: int = 0
+    """Clean ones."""
+    reassignments: int = 0
+    throttles: int = 0
+    settings: int = 0
+    """Of topics, that were changed."""
+    deletions: int = 0
+    """Of records, from the beginning of a partition, that were answered."""
+    voter_changes: int = 0
+    stalls: int = 0
+    """Of the whole machine."""
+    directories_broken: int = 0
+    directories_full: int = 0
+    directories_offline: int = 0
+    directories_filled: int = 0
+    """Full ones that their broker has met, and waited for room in."""
+    """Of these, how many the broker has met: then it gave up what was in them."""
+    descriptor_shortages: int = 0
+    bits_flipped: int = 0
+    """In logs of nodes that were stopped, and of leaders."""
+    small_files_struck: int = 0
+    """Crashed nodes that found small files, logs or a directory other than they were."""
+    compactions: int = 0
+    """Runs of cleaners that were swapped in, of the processes that were up in the end."""
+    transactions: int = 0
+    """That were committed."""
+    zombies_fenced: int = 0
+    prepared_transactions: int = 0
+    empty_aborts: int = 0
+    """Right after a commit."""
+    classic_transactions: int = 0
+    """Of version 1, that were committed."""
+    offsets_given_up: int = 0
+    """By clients of version 1, which then aborted."""
+    coordinators_moved: int = 0
+    """By an operator."""
+    hashes_compared: int = 0
+    acknowledged: int = 0
+    elections: int = 0
+    trace_hash: str = ""
+
+    def add(self, other: Figures) -> None:
+        """Of another run; trace hashes are not added."""
+        for name in self.__slots__:
+            if name != "trace_hash":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def is_void(self) -> bool:
+        """Nothing was put to the test."""
+        return self.acknowledged == 0 or self.crashes == 0
