@@ -28,7 +28,7 @@ PACKAGES = (
 INSTALL_TIMEOUT_S = 600
 CLUSTER_TIMEOUT_S = 180
 IMPORTS = """
-OF_EXTRAS = (".compiled", ".compiled_keys", ".console.application", ".tracing.produce")
+OF_EXTRAS = (".compiled", ".compiled_inspection", ".compiled_keys", ".console.application", ".tracing.produce")
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("error")
 for name in sys.argv[1:]:
