@@ -19,7 +19,7 @@ from barnabas_simulation.network import LinkFaults
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.scenarios import Scenario
 from barnabas_simulation.script import Script, format_directory
-from barnabas_simulation.swarm import FOREVER_S, NEVER, WHOLE_LOG_BYTES, LogShape, Swarm
+from barnabas_simulation.swarm import WHOLE_LOG_BYTES, LogShape, Swarm
 from barnabas_simulation.watch import Watch
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import TopicPartition
@@ -31,21 +31,7 @@ REPLICATION = ReplicationConfig()
 CALM = Swarm(
     links=LinkFaults(delay_s=0.001),
     disks=DiskFaults(flush_s=0.002),
-    crash_every_s=FOREVER_S,
-    moments=NEVER,
-    restart_s=1.0,
-    wipe=0.0,
-    partition_every_s=0.0,
-    partition_s=0.0,
-    is_one_way=False,
-    lag_every_s=0.0,
-    lag_s=0.0,
     think_s=2.0,
-    idle_factor=1.0,
-    producers=1,
-    churn_s=0.0,
-    churn_topics=0,
-    churn_replicas=0,
     replica_lag_ms=REPLICATION.replica_lag_time_ms_max,
     replica_silence_ms=REPLICATION.replica_fetch_silence_ms_max,
     replica_fetch_bytes=REPLICATION.replica_fetch_bytes_max,
@@ -58,31 +44,6 @@ CALM = Swarm(
         is_page_cache=False,
         checkpoint_s=5.0,
     ),
-    snapshot_after_bytes=WHOLE_LOG_BYTES,
-    brokers_beside=0,
-    reassign_every_s=0.0,
-    throttle_bytes=0,
-    change_voters_every_s=0.0,
-    directories=1,
-    break_every_s=0.0,
-    full_share=0.0,
-    repair_s=FOREVER_S,
-    works_again=0.0,
-    stop_every_s=0.0,
-    haunt_every_s=0.0,
-    configure_every_s=0.0,
-    set_minimum_every_s=0.0,
-    replicas=3,
-    metadata_lag_s=0.0,
-    late_answer_s=0.0,
-    delete_records_every_s=0.0,
-    rest_s=0.0,
-    starve_every_s=0.0,
-    starve_s=0.0,
-    is_compacting=False,
-    cleaner_dies=0.0,
-    delete_retention_ms=None,
-    is_transacting=False,
 )
 """Nothing goes wrong but by the script."""
 

@@ -169,88 +169,88 @@ class CoordinatorTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
-    """The intensities of one seed."""
+    """The intensities of one run. What has a default is calm without: a scripted run names little, a search draws nearly all."""
 
     links: LinkFaults
     disks: DiskFaults
-    crash_every_s: float
+    crash_every_s: float = FOREVER_S
     """Mean virtual time between crashes that follow nothing."""
-    moments: CrashMoments
-    restart_s: float
-    wipe: float
+    moments: CrashMoments = NEVER
+    restart_s: float = 1.0
+    wipe: float = 0.0
     """Probability that a crashed node comes back without its logs, where the others can bear it."""
-    partition_every_s: float
-    partition_s: float
-    is_one_way: bool
-    lag_every_s: float
+    partition_every_s: float = 0.0
+    partition_s: float = 0.0
+    is_one_way: bool = False
+    lag_every_s: float = 0.0
     """Mean time between two followers that are held back from one leader alone, by the network or by their disk."""
-    lag_s: float
+    lag_s: float = 0.0
     think_s: float
     """Most time between an acknowledgement and the next batch of a producer."""
-    idle_factor: float
+    idle_factor: float = 1.0
     """How much longer the producers of one of the partitions think."""
-    producers: int
+    producers: int = 1
     """Producers per partition."""
-    churn_s: float
+    churn_s: float = 0.0
     """Most lifetime of a topic that is deleted and made again; 0: there is none."""
-    churn_topics: int
+    churn_topics: int = 0
     """How many such topics there are."""
-    churn_replicas: int
+    churn_replicas: int = 0
     """Of such a topic. Of two each is eligible with the other in its absence: whatever it comes back with is looked at."""
     replica_lag_ms: int
     replica_silence_ms: int
     replica_fetch_bytes: int
     logs: LogShape
-    snapshot_after_bytes: int
+    snapshot_after_bytes: int = WHOLE_LOG_BYTES
     """Of metadata. WHOLE_LOG_BYTES makes none: then a broker that starts knows nothing before it has heard of a leader."""
-    brokers_beside: int
+    brokers_beside: int = 0
     """Nodes that do not vote in the beginning, so that there is somewhere to move partitions and votes to."""
-    reassign_every_s: float
+    reassign_every_s: float = 0.0
     """Mean time between two changes of who holds a partition, among them those that turn back; 0: nobody moves."""
-    throttle_bytes: int
+    throttle_bytes: int = 0
     """Bytes/s at which moving is throttled, now and then; 0: never."""
-    change_voters_every_s: float
-    directories: int
+    change_voters_every_s: float = 0.0
+    directories: int = 1
     """Log directories of each node."""
-    break_every_s: float
+    break_every_s: float = 0.0
     """Mean time between two directories that fail, or fill up, under a running broker; 0: none does."""
-    full_share: float
+    full_share: float = 0.0
     """Of these, how many are full; the others answer nothing but errors."""
-    repair_s: float
+    repair_s: float = FOREVER_S
     """Mean time until somebody stops the broker to mend its directory; FOREVER_S: not before everything heals."""
-    works_again: float
+    works_again: float = 0.0
     """Probability that a directory which failed works again, with all that it held, when its broker starts for any other reason,
     as where a cable was loose. Then a log may be in it that was begun anew in another directory meanwhile."""
-    stop_every_s: float
+    stop_every_s: float = 0.0
     """Mean time between two clean stops; 0: there are none."""
-    haunt_every_s: float
+    haunt_every_s: float = 0.0
     """Mean time between two fetches that arrive in the next life of a follower which has lost its disk, while its leader's
     own flush is late all the while; 0: none does."""
-    configure_every_s: float
+    configure_every_s: float = 0.0
     """Mean time between two settings of a topic that an operator changes; 0: none does."""
-    set_minimum_every_s: float
+    set_minimum_every_s: float = 0.0
     """Mean time between two changes of a topic's min.insync.replicas or segment size; 0: there are none."""
-    replicas: int
+    replicas: int = 3
     """Of the topic that stays, when it is made."""
-    metadata_lag_s: float
+    metadata_lag_s: float = 0.0
     """Most time by which one node at a time hears later of the metadata than it could; 0: none does."""
-    late_answer_s: float
+    late_answer_s: float = 0.0
     """Most time by which the answer to an ISR proposal is late; 0: none is."""
-    delete_records_every_s: float
+    delete_records_every_s: float = 0.0
     """Mean time between two deletions of records from the beginning of a partition; 0: nobody asks for it."""
-    rest_s: float
+    rest_s: float = 0.0
     """How long a partition rests at most, again and again, in which nobody writes to it; 0: it does not."""
-    starve_every_s: float
+    starve_every_s: float = 0.0
     """Mean time between two spans in which one broker has no file descriptor left for its logs; 0: there are none."""
-    starve_s: float
+    starve_s: float = 0.0
     """Mean length of these."""
-    is_compacting: bool
+    is_compacting: bool = False
     """Whether there is a compacted topic, and a cleaner on every node."""
-    cleaner_dies: float
+    cleaner_dies: float = 0.0
     """Probability that a cleaner is killed at a step of its work."""
-    delete_retention_ms: int | None
+    delete_retention_ms: int | None = None
     """delete.retention.ms of the compacted topic, whose keys are then deleted for good; None: tombstones outlive the run."""
-    is_transacting: bool
+    is_transacting: bool = False
     """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
 
@@ -364,18 +364,6 @@ class Swarm:
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),
-            set_minimum_every_s=0.0,
-            replicas=3,
-            metadata_lag_s=0.0,
-            late_answer_s=0.0,
-            delete_records_every_s=0.0,
-            rest_s=0.0,
-            starve_every_s=0.0,
-            starve_s=0.0,
-            is_compacting=False,
-            cleaner_dies=0.0,
-            delete_retention_ms=None,
-            is_transacting=False,
         )
 
     def _retiring(self, random: Random) -> Swarm:
