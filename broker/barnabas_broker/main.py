@@ -209,7 +209,7 @@ def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Names
 
 def _is_configured_by_environment() -> bool:
     """Whether no file is needed: a container's environment says what the node is."""
-    return "KAFKA_PROCESS_ROLES" in os.environ
+    return not {"KAFKA_PROCESS_ROLES", "KAFKA_CFG_PROCESS_ROLES"}.isdisjoint(os.environ)
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

@@ -42,6 +42,13 @@ pytestmark = [
     pytest.mark.skipif(not can_have_networks(), reason="needs root, namespaces of networks, and bridges"),
 ]
 
+CLIENT = """
+import json, sys
+from confluent_kafka.admin import AdminClient
+brokers = AdminClient({"bootstrap.servers": sys.argv[1]}).list_topics(timeout=10).brokers.values()
+print(json.dumps({broker.id: broker.host for broker in brokers}))
+"""
+
 
 class Machines:
     """Three, each a network namespace at a switch; a broker and a controller on each."""
@@ -98,7 +105,8 @@ class Machines:
             "BARNABAS_FORMAT_FOR": self._first_start,
             "KAFKA_PROCESS_ROLES": "broker,controller",
             "KAFKA_NODE_ID": str(node),
-            "KAFKA_LISTENERS": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:9093",
+            "KAFKA_LISTENERS": f"PLAINTEXT://0.0.0.0:9092,CONTROLLER://{host}:9093",
+            "KAFKA_ADVERTISED_LISTENERS": "auto",
             "KAFKA_CONTROLLER_LISTENERS_ALLOW_REMOTE": "true",
             "KAFKA_ADMIN_LISTENERS_ALLOW_REMOTE": "true",
             "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join(f"{self.host(each)}:9093" for each in NODES),
@@ -117,6 +125,12 @@ class Machines:
             [*where, *words, "--admin", f"{self.host(node)}:9190", "-o", "json"], capture_output=True, text=True
         )
         return dict(json.loads(done.stdout)) if done.stdout else {}
+
+    def brokers_told(self, node: int, host: str) -> dict[int, str]:
+        """Where the brokers are, as a client on that machine hears that comes to this address of its own node."""
+        words = ["ip", "netns", "exec", self.network(node), sys.executable, "-c", CLIENT, f"{host}:9092"]
+        found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        return {int(broker): address for broker, address in found.items()}
 
     def until(self, node: int, words: tuple[str, ...], **wanted: Any) -> dict[str, Any]:
         deadline = time.monotonic() + TIMEOUT_S
@@ -143,6 +157,13 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         yield made
     finally:
         made.remove()
+
+
+def test_each_client_is_told_the_address_that_it_came_to_and_brokers_one_that_leads_to_them(machines: Machines) -> None:
+    machines.until(1, ("cluster", "health"), healthy=True, brokers=[1, 2, 3])
+    registered = {node: machines.host(node) for node in NODES}
+    assert machines.brokers_told(1, machines.host(1)) == registered
+    assert machines.brokers_told(1, "127.0.0.1") == registered | {1: "127.0.0.1"}
 
 
 @pytest.mark.parametrize("was_active", [False, True])

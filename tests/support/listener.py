@@ -216,10 +216,11 @@ async def running_server(
     security: ListenerSecurity | None = None,
     quota_config: QuotaConfig | None = None,
     wrap: Callable[[registry.Api], registry.Api] | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[KafkaServer]:
     """A server that accepts; it is stopped at the end, and an error it ended with is raised."""
     server = KafkaServer(
-        addresses=[ListenAddress(listener, "127.0.0.1", 0, security)],
+        addresses=[ListenAddress(listener, host, 0, security)],
         config=config or NetworkConfig(),
         services=services,
         quota_config=quota_config,
@@ -245,10 +246,10 @@ class RawClient:
 
     @classmethod
     async def connect(
-        cls, server: KafkaServer, listener: str = LISTENER, tls: ssl.SSLContext | None = None
+        cls, server: KafkaServer, listener: str = LISTENER, tls: ssl.SSLContext | None = None, *, host: str = ""
     ) -> RawClient:
-        host, port = server.bound[listener]
-        return cls(*await asyncio.open_connection(host, port, ssl=tls))
+        bound, port = server.bound[listener]
+        return cls(*await asyncio.open_connection(host or bound, port, ssl=tls))
 
     def frame(self, request: Any, version: int) -> tuple[int, bytes]:
         """(correlation id, whole frame) of a declared request."""

@@ -55,7 +55,7 @@ def describe_cluster(
         raise KafkaError.of(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type}")
     brokers = []
     for broker in services.metadata.image.cluster.sorted_brokers():
-        endpoint = broker.endpoint(context.listener_name)
+        endpoint = context.endpoint_of(broker, node_id=services.node_id)
         if endpoint is None or (broker.is_fenced and not request.include_fenced_brokers):
             continue
         brokers.append(

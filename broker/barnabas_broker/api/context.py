@@ -14,7 +14,8 @@ from typing import Final
 from barnabas_broker.api.slot import QuotaCharge
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import SaslSession
-from barnabas_wire.kafka.ids import ANONYMOUS
+from barnabas_quorum.image.cluster import BrokerRegistration
+from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId, Endpoint
 from barnabas_wire.kafka.messages import ApiKey
 
 HELD_MAX: Final = 64
@@ -36,6 +37,8 @@ class RequestContext:
     """Peer address as text, without the port."""
     now_ms: int
     """Wall clock when the request was taken up, ms since 1970."""
+    reached_at: str = ""
+    """The address of this node that the connection came to, where its client is to be told that one; else empty."""
     principal: str = ANONYMOUS
     access: Access = OPEN_ACCESS
     """What the principal may do."""
@@ -45,6 +48,14 @@ class RequestContext:
     """The login of the connection; None where its listener has no SASL."""
     held: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Of the connection: what it holds beyond an answer, by name, with what lets go of it; see `hold`."""
+
+    def endpoint_of(self, broker: BrokerRegistration | None, *, node_id: BrokerId) -> Endpoint | None:
+        """Where the client reaches a broker; None where that has no such listener. node_id: of this node, which can vouch for its own
+        address only."""
+        endpoint = None if broker is None else broker.endpoint(self.listener_name)
+        if endpoint is None or broker is None or broker.id != node_id or not self.reached_at:
+            return endpoint
+        return endpoint._replace(host=self.reached_at)
 
     def hold(self, name: str, let_go: Callable[[], None]) -> None:
         """Call this when the connection is gone, or something else is held under that name; at once for the oldest of too many."""

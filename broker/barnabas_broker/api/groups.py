@@ -108,7 +108,7 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
             name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
         broker = services.metadata.image.cluster.broker(node_id)
-        endpoint = None if broker is None else broker.endpoint(context.listener_name)
+        endpoint = context.endpoint_of(broker, node_id=services.node_id)
         if endpoint is None:
             raise CoordinatorNotAvailable(f"broker {node_id} has no listener {context.listener_name}")
     except KafkaError as error:

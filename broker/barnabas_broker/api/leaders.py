@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 
 
 def node_endpoints(
-    image: MetadataImage, listener: str, leaders: Iterable[CurrentLeader | None]
+    services: BrokerServices, listener: str, leaders: Iterable[CurrentLeader | None]
 ) -> list[LeaderEndpoint]:
-    """The address of each leader that is registered and has that listener."""
+    """The address of each leader that is registered and has that listener. Where clients are told the address of this node that they
+    came to, they have it, and the registered one may lead nowhere from there."""
+    image = services.metadata.image
     found: list[LeaderEndpoint] = []
     ids: dict[BrokerId, None] = {leader.leader_id: None for leader in leaders if leader is not None}
+    if listener in services.auto_listeners:
+        ids.pop(services.node_id, None)
     for leader_id in ids:
         broker = image.cluster.broker(leader_id)
         endpoint = broker.endpoint(listener) if broker is not None else None

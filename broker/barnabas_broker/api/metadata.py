@@ -103,7 +103,7 @@ def metadata(
         if (asked is not None and len(asked) > CACHED_TOPICS_MAX) or not context.access.is_open
         else (
             context.api_version,
-            context.listener_name,
+            (context.listener_name, context.reached_at),
             None if asked is None else tuple([(topic.name, topic.topic_id) for topic in asked]),
             request.include_topic_authorized_operations,
             request.include_cluster_authorized_operations,
@@ -192,13 +192,12 @@ def _answer(
     image: MetadataImage,
     asked: list[MetadataRequestTopic] | None,
 ) -> MetadataResponse:
-    listener = context.listener_name
     brokers = []
     reachable = set()
     registered = image.cluster.sorted_brokers()
     named = [broker for broker in registered if not broker.is_fenced]
     for broker in named or [broker for broker in registered if broker.id == services.node_id]:
-        endpoint = broker.endpoint(listener)
+        endpoint = context.endpoint_of(broker, node_id=services.node_id)
         if endpoint is not None:
             reachable.add(broker.id)
             brokers.append(

@@ -142,7 +142,7 @@ class _Answer:
         if failed:
             slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
             leaders = (outcome.current_leader for outcome in failed)
-            endpoints = node_endpoints(self.services.metadata.image, slot.listener_name, leaders)
+            endpoints = node_endpoints(self.services, slot.listener_name, leaders)
         if self.acks == 0:
             slot.skip()
             if failed:

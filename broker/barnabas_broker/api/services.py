@@ -88,6 +88,8 @@ class BrokerServices:
 
     node_id: BrokerId
     cluster_id: str
+    auto_listeners: frozenset[str] = frozenset()
+    """Listeners whose clients are told the address of this node that they came to."""
     config: ApiConfig
     replica_manager: ReplicaManager
     metadata: MetadataSource

@@ -1,4 +1,5 @@
-"""Properties from the environment, by the convention of Kafka's container images: KAFKA_NODE_ID=1 is node.id=1.
+"""Properties from the environment, by the convention of Kafka's container images: KAFKA_NODE_ID=1, or
+KAFKA_CFG_NODE_ID=1, is node.id=1.
 
 May touch:  the mapping that it is given.     Must not touch: files, os.environ (main.py hands it in).
 Invariants: a flag wins over the environment, the environment over the file; what belongs to a Kafka's JVM is no property.
@@ -11,7 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas_broker.config.keys import ConfigError
+
 PREFIX = "KAFKA_"
+OTHER_PREFIX = "KAFKA_CFG_"
+"""Of images by others, whose configuration is to work as it stands."""
 NOT_PROPERTIES = frozenset(
     {
         "KAFKA_DEBUG",
@@ -34,15 +39,25 @@ NOT_PROPERTIES = frozenset(
 
 
 def key_of(variable: str) -> str:
-    """The key that a variable KAFKA_… sets."""
-    words = variable.removeprefix(PREFIX).replace("___", "-").replace("__", "\0").replace("_", ".")
+    """The key that a variable KAFKA_… or KAFKA_CFG_… sets."""
+    words = (
+        variable.removeprefix(OTHER_PREFIX)
+        .removeprefix(PREFIX)
+        .replace("___", "-")
+        .replace("__", "\0")
+        .replace("_", ".")
+    )
     return words.replace("\0", "_").lower()
 
 
 def properties_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The properties that an environment sets, by name."""
-    return {
-        key_of(variable): value.strip()
-        for variable, value in sorted(environment.items())
-        if variable.startswith(PREFIX) and len(variable) > len(PREFIX) and variable not in NOT_PROPERTIES
-    }
+    """The properties that an environment sets, by name. Raises ConfigError where two variables set one to different values."""
+    found: dict[str, tuple[str, str]] = {}
+    for variable, value in sorted(environment.items()):
+        if not variable.startswith(PREFIX) or variable in NOT_PROPERTIES or variable in (PREFIX, OTHER_PREFIX):
+            continue
+        key, value = key_of(variable), value.strip()
+        other, known = found.setdefault(key, (variable, value))
+        if known != value:
+            raise ConfigError(f"{other}={known} and {variable}={value} both set {key}: keep one of them")
+    return {key: value for key, (_, value) in found.items()}

@@ -27,6 +27,7 @@ from typing import Protocol
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
+from barnabas_broker.network.own_address import address_as_text
 from barnabas_broker.network.phases import PHASES
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
@@ -121,6 +122,8 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
+        if self._listener.name in self._listener.services.auto_listeners:
+            self.reached_at = address_as_text(transport.get_extra_info("sockname"))
         self.last_active = perf_counter()
         if not self._listener.admit(self):
             self.close("limit")

@@ -113,6 +113,7 @@ class ClientRequests:
         "measured",
         "principal",
         "quota",
+        "reached_at",
         "scrutiny",
     )
     _listener: RequestListener
@@ -137,6 +138,7 @@ class ClientRequests:
         self.is_of_broker = False
         """Whether another broker fetched over it."""
         self.client_host = ""
+        self.reached_at = ""
         self.principal = ANONYMOUS
         """Who the client is, "User:NAME"."""
         self.access = OPEN_ACCESS
@@ -255,6 +257,7 @@ class ClientRequests:
                 client_id=str(frame[10 : 10 + client_id_bytes], "utf-8", "replace") if client_id_bytes > 0 else "",
                 listener_name=listener.name,
                 client_host=self.client_host,
+                reached_at=self.reached_at,
                 now_ms=listener.services.clock_ms(),
                 principal=self.principal,
                 access=self.access,

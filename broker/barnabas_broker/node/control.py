@@ -29,7 +29,6 @@ from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.node.context import NodeContext, wall_ms
 from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
-from barnabas_broker.node.properties import split_address
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.topic_settings import KEYS_SINCE_PROOF, TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
@@ -164,9 +163,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             on_change=context.audit.changed if context.audit.is_on else None,
             voters_clock_ms=lambda: place().voters_clock_ms,
         )
-    bootstrap_servers = [
-        split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers
-    ]
+    bootstrap_servers = server.bootstrap_servers()
 
     def place() -> QuorumNode:
         # Three need each other: the quorum its transport, that the incarnation, and that the place in the quorum.

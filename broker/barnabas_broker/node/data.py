@@ -24,6 +24,7 @@ from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_broker.network.own_address import address_towards
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
@@ -178,6 +179,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     services = BrokerServices(
         node_id=config.server.id,
         cluster_id=storage.cluster_id,
+        auto_listeners=config.server.auto_listeners(),
         config=config.api,
         replica_manager=replicas,
         metadata=cache,
@@ -294,12 +296,15 @@ def _lifecycle(
     context: NodeContext, storage: NodeStorage, client: ControllerClient, logs: LogManager, clock: VotersClock
 ) -> BrokerLifecycle:
     config = context.config
+    own_host = ""
+    if config.server.auto_listeners():
+        own_host = address_towards(config.server.bootstrap_servers())
     return BrokerLifecycle(
         identity=BrokerIdentity(
             broker_id=config.server.id,
             cluster_id=storage.cluster_id,
             incarnation_id=context.incarnation_id,
-            endpoints=config.server.advertised_endpoints(),
+            endpoints=config.server.advertised_endpoints(own_host),
             rack=config.server.rack,
             directories=tuple(
                 storage.directory_ids[path] for path in config.server.log_dirs if path in storage.directory_ids

@@ -53,6 +53,10 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
 logger = logging.getLogger("barnabas_broker.config.server")  # the name that operators set a level of
 
+AUTO = "auto"
+"""In place of advertised.listeners: the node finds its own address."""
+WILDCARDS = ("", "0.0.0.0", "::")
+"""Hosts that bind every address."""
 BROKER = "broker"
 CONTROLLER = "controller"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -83,7 +87,11 @@ class ServerConfig:
     )
     advertised_listeners: tuple[str, ...] = field(
         default=(),
-        metadata=_key("advertised.listeners", "The addresses that clients connect to; the listeners if not set."),
+        metadata=_key(
+            "advertised.listeners",
+            "The addresses that clients connect to; the listeners if not set. auto: where a listener is bound to every address, each "
+            "client is told the one of this host that its own connection came to, and brokers the one that leads to the controllers.",
+        ),
     )
     controller_listener_names: tuple[str, ...] = field(
         default=("CONTROLLER",),
@@ -181,15 +189,37 @@ class ServerConfig:
         """The gRPC listeners of operators, as bound."""
         return tuple(map(_admin_listener, self.admin_listeners))
 
+    @property
+    def is_advertised_by_itself(self) -> bool:
+        """Whether advertised.listeners leaves the addresses of this host to the node."""
+        return self.advertised_listeners == (AUTO,)
+
+    def auto_listeners(self) -> frozenset[str]:
+        """Names of the Kafka listeners whose clients are told the address that they came to."""
+        if not self.is_advertised_by_itself:
+            return frozenset()
+        return frozenset(point.listener for point in self.kafka_endpoints() if point.host in WILDCARDS)
+
+    def _advertised(self) -> tuple[Endpoint, ...]:
+        return () if self.is_advertised_by_itself else tuple(map(_listener, self.advertised_listeners))
+
+    def bootstrap_servers(self) -> list[tuple[str, int]]:
+        """Host and port of each controller that is named. Raises ConfigError."""
+        return [split_address(each, "controller.quorum.bootstrap.servers") for each in self.quorum_bootstrap_servers]
+
     def advertised_controller_endpoint(self) -> Endpoint | None:
         """Where other controllers reach this one, if advertised.listeners says so."""
-        points = map(_listener, self.advertised_listeners)
+        points = self._advertised()
         return next((point for point in points if point.listener in self.controller_listener_names), None)
 
-    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where clients and followers connect to."""
-        advertised = {point.listener: point for point in map(_listener, self.advertised_listeners)}
-        return tuple(advertised.get(point.listener, point) for point in self.kafka_endpoints())
+    def advertised_endpoints(self, own_host: str = "") -> tuple[Endpoint, ...]:
+        """Where clients and followers connect to. own_host: what stands for a wildcard that advertised.listeners=auto leaves."""
+        advertised = {point.listener: point for point in self._advertised()}
+        auto = self.auto_listeners() if own_host else ()
+        return tuple(
+            point._replace(host=own_host) if point.listener in auto else advertised.get(point.listener, point)
+            for point in self.kafka_endpoints()
+        )
 
     def inter_broker_listener(self) -> str:
         """Name of the listener that followers fetch from."""
@@ -222,19 +252,23 @@ class ServerConfig:
             raise ConfigError("listeners has a Kafka listener, but process.roles has no broker: remove one of them")
         if self.is_broker and self.inter_broker_listener() not in {point.listener for point in self.kafka_endpoints()}:
             raise ConfigError(f"inter.broker.listener.name={self.inter_broker_listener_name} is not one of listeners")
-        for point in self.advertised_listeners:
-            if _listener(point).host in ("0.0.0.0", "::", ""):
-                raise ConfigError(f"advertised.listeners={point}: clients cannot connect to a wildcard, name a host")
-        for endpoint in self.advertised_endpoints():
-            if endpoint.host in ("0.0.0.0", "::", ""):
+        if AUTO in self.advertised_listeners and not self.is_advertised_by_itself:
+            raise ConfigError(
+                f"advertised.listeners={','.join(self.advertised_listeners)}: {AUTO} stands alone, or not at all"
+            )
+        for point in self._advertised():
+            if point.host in WILDCARDS:
+                at = f"{point.listener}://{point.host}:{point.port}"
+                raise ConfigError(f"advertised.listeners={at}: clients cannot connect to a wildcard, name a host")
+        for endpoint in () if self.is_advertised_by_itself else self.advertised_endpoints():
+            if endpoint.host in WILDCARDS:
                 at = f"{endpoint.listener}://{endpoint.host}:{endpoint.port}"
                 raise ConfigError(
                     f"listeners={at} listens on every address, and clients cannot connect to a wildcard: set "
-                    f"advertised.listeners={endpoint.listener}://HOST:{endpoint.port} with a HOST that clients can reach"
+                    f"advertised.listeners={endpoint.listener}://HOST:{endpoint.port} with a HOST that clients can reach, or "
+                    f"advertised.listeners={AUTO} where each client is to be told the address that it came to"
                 )
-        for address in self.quorum_bootstrap_servers:
-            split_address(address, "controller.quorum.bootstrap.servers")
-        if not self.quorum_bootstrap_servers:
+        if not self.bootstrap_servers():
             raise ConfigError("controller.quorum.bootstrap.servers is empty: name at least one controller as host:port")
         for address in self.metrics_listeners:
             split_address(address, "metrics.listeners")

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from barnabas_broker.node.properties import ServerConfig
+from barnabas_broker.node.properties import WILDCARDS, ServerConfig
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId
-
-WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class VoterAddresses(Mapping[BrokerId, tuple[str, int]]):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config.environment import key_of, properties_of
+from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.main import EXIT_USAGE, main
 
 
@@ -21,6 +22,8 @@ from barnabas_broker.main import EXIT_USAGE, main
             "listener.name.clients.scram-sha-512.sasl.jaas.config",
         ),
         ("KAFKA_MY__OWN_KEY", "my_own.key"),
+        ("KAFKA_CFG_PROCESS_ROLES", "process.roles"),
+        ("KAFKA_CFG_MY__OWN_KEY", "my_own.key"),
         ("KAFKA_A____B", "a-.b"),
     ],
 )
@@ -37,6 +40,13 @@ def test_what_is_of_a_jvm_is_no_property() -> None:
         "KAFKA_LOG_DIRS": " /d ",
     }
     assert properties_of(environment) == {"log.dirs": "/d"}
+
+
+def test_two_spellings_of_one_key_must_agree() -> None:
+    agreed = {"KAFKA_CFG_NODE_ID": "1", "KAFKA_NODE_ID": "1 ", "KAFKA_CFG_": "x"}
+    assert properties_of(agreed) == {"node.id": "1"}
+    with pytest.raises(ConfigError, match=r"KAFKA_CFG_NODE_ID=1 and KAFKA_NODE_ID=2 both set node\.id"):
+        properties_of(agreed | {"KAFKA_NODE_ID": "2"})
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(
@@ -62,11 +72,12 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     assert "hush" not in text and any(line.split() == ["node.id", "flag", "3"] for line in text.splitlines())
 
 
+@pytest.mark.parametrize("variable", ["KAFKA_PROCESS_ROLES", "KAFKA_CFG_PROCESS_ROLES"])
 def test_no_file_is_needed_where_the_environment_says_what_the_node_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["info"]) == EXIT_USAGE
     assert "name the node's properties file" in capsys.readouterr().err
-    monkeypatch.setenv("KAFKA_PROCESS_ROLES", "broker")
+    monkeypatch.setenv(variable, "broker")
     assert main(["check"]) == EXIT_USAGE
     assert "node.id is required" in capsys.readouterr().err

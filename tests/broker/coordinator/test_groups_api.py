@@ -17,7 +17,7 @@ from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_coordination.group.service import OFFSETS_TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Epoch, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_wire.kafka.messages.delete_groups import DeleteGroupsRequest
@@ -66,6 +66,7 @@ class Client:
     def __init__(self, bench: GroupBench) -> None:
         self.bench = bench
         self.services: Any = SimpleNamespace(
+            node_id=BrokerId(1),
             groups=bench.groups,
             transactions=SimpleNamespace(server_version=lambda: 0),
             metadata=bench.metadata,

@@ -29,6 +29,22 @@ def test_a_wildcard_is_never_told_to_clients(host: str) -> None:
         node_config(BROKER | {"advertised.listeners": f"PLAINTEXT://{host}:9092"})
 
 
+def test_a_node_that_advertises_by_itself_puts_its_own_address_in_place_of_wildcards() -> None:
+    listeners = "OUT://0.0.0.0:9092,IN://10.0.0.1:9094"
+    mapped = "OUT:PLAINTEXT,IN:PLAINTEXT"
+    both = BROKER | {"listeners": listeners, "listener.security.protocol.map": mapped, "advertised.listeners": "auto"}
+    server = node_config(both | {"inter.broker.listener.name": "IN"}).server
+    assert server.auto_listeners() == {"OUT"}
+    assert [(point.host, point.port) for point in server.advertised_endpoints("192.0.2.7")] == [
+        ("192.0.2.7", 9092),
+        ("10.0.0.1", 9094),
+    ]
+    assert server.advertised_controller_endpoint() is None
+    with pytest.raises(ConfigError, match="auto stands alone"):
+        node_config(BROKER | {"advertised.listeners": "auto,PLAINTEXT://a:9092"})
+    assert not node_config(BROKER | {"advertised.listeners": "PLAINTEXT://auto:9092"}).server.auto_listeners()
+
+
 def test_listeners_in_plain_text_have_any_other_name() -> None:
     plain = {"listeners": "INSIDE://127.0.0.1:9092", "listener.security.protocol.map": "INSIDE:PLAINTEXT"}
     assert [point.listener for point in node_config(BROKER | plain).server.kafka_endpoints()] == ["INSIDE"]
