@@ -307,6 +307,7 @@ _VERBS: dict[str, Entry] = {
         "Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.",
     ),
     "top": ("top:top", "Watch brokers, in-sync replicas, moves, busy topics and group lag, live."),
+    "doctor": ("doctor:doctor", "Say what is wrong between a client here and the cluster, and what to type."),
     "completion": ("completion:completion", "Print the completion script of a shell."),
 }
 

@@ -5,13 +5,15 @@ Invariants: only after a failure, and bounded by a second for each connection; w
 Read next:  client.py and kafka.py, which ask it.
 
 Each kind of listener shows itself to one question of Kafka's: a Kafka listener answers it with the same correlation id; a gRPC
-server begins with an HTTP/2 SETTINGS frame whatever comes; a TLS server sends an alert; an HTTP server needs a request of its own.
+server begins with an HTTP/2 SETTINGS frame whatever comes; a TLS server sends an alert, or shakes hands; an HTTP server needs a request
+of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 
 PROBE_TIMEOUT_S = 1.0
@@ -38,11 +40,25 @@ def recognise(address: str, *, timeout_s: float = PROBE_TIMEOUT_S) -> str | None
         return KAFKA
     if len(answer) >= 9 and answer[3] == _SETTINGS_FRAME and answer[5:9] == bytes(4):
         return GRPC
-    if answer[:1] == bytes([_TLS_ALERT]) and answer[1:2] == b"\x03":
+    if (answer[:1] == bytes([_TLS_ALERT]) and answer[1:2] == b"\x03") or (
+        not answer and _speaks_tls(target, timeout_s)
+    ):
         return TLS
     if answer.startswith(b"HTTP/") or _ask(target, b"GET /livez HTTP/1.0\r\n\r\n", timeout_s).startswith(b"HTTP/"):
         return HTTP
     return None
+
+
+def _speaks_tls(target: tuple[str, int], timeout_s: float) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to whoever it is
+    try:
+        with socket.create_connection(target, timeout=timeout_s) as connection, context.wrap_socket(connection):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
 
 
 def _ask(target: tuple[str, int], question: bytes, timeout_s: float) -> bytes:
