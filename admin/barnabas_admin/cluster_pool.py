@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas_admin.errors import LocalClusterError
+from barnabas_admin.forked import writes_coverage
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, Roles, find_base_port
 
 PORTS_FIRST = 20_000
@@ -83,15 +84,15 @@ class ClusterPool:
         try:
             cluster.heal()
         except LocalClusterError:
-            self.stop(cluster, is_clean=False)
+            self.stop(cluster)
             raise
 
-    def stop(self, cluster: LocalCluster, *, is_clean: bool = True) -> None:
-        """Stop it and remove what it kept."""
+    def stop(self, cluster: LocalCluster) -> None:
+        """End it, and remove what it kept: nodes need not stop in order for that."""
         self._shared = {spec: other for spec, other in self._shared.items() if other is not cluster}
         if cluster in self.running:
             self.running.remove(cluster)
-            cluster.stop(is_clean=is_clean)
+            cluster.stop(is_clean=writes_coverage())
             shutil.rmtree(cluster.directory, ignore_errors=True)
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from barnabas_admin.errors import AdminError, LocalClusterError
+from barnabas_admin.forked import NotForked, forget_server, fork_server
 from barnabas_admin.local_node import (
     LocalNode,
     NodeDeath,
@@ -584,7 +586,14 @@ class LocalCluster:
         node.is_paused = False
 
     def _run_server(self, node: LocalNode, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a node's `barnabas-server`; options as for Popen."""
+        """Start a node's `barnabas-server`; options as for Popen. Several nodes are forked from one process that has imported them."""
+        server = None if node.server else fork_server(starts=len(self.nodes) > 1)
+        if server is not None:
+            try:
+                return server.popen(arguments, environment=node_environment(), **options)
+            except NotForked as error:
+                print(f"{error}: node {node.id} is started by exec", file=sys.stderr)
+                forget_server()
         return subprocess.Popen([*(node.server or server_command()), *arguments], env=node_environment(), **options)
 
     def _take_lock(self) -> None:

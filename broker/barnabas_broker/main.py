@@ -34,6 +34,10 @@ EXIT_USAGE = 2
 ORPHAN_STOP_S = 15.0
 """A node whose parent has gone and that has not stopped in order after this time ends at once."""
 _VERBS_ELSEWHERE = {
+    "fork-server": (
+        "barnabas_broker.node.fork_server",
+        "start nodes of a local cluster by fork: `barnabas dev` asks it",
+    ),
     "quorum": (
         "barnabas_broker.offline.recover_command",
         "recover a controller quorum that has lost its majority (offline)",

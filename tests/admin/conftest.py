@@ -17,7 +17,8 @@ FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
 @pytest.fixture
 def fake_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every node is fake_server.py."""
+    """Every node is fake_server.py, by exec."""
+    monkeypatch.setenv("BARNABAS_PORTABLE", "1")
     monkeypatch.setattr(
         local_cluster, "server_command", lambda *arguments: [sys.executable, str(FAKE_SERVER), *arguments]
     )

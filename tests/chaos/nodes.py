@@ -193,7 +193,7 @@ class ChaosCluster:
                 )
             else:
                 holder = self.network.holder(node_id)
-                node.process = nursery().popen(
+                node.process = nursery().start(
                     arguments, stdout=errors, stderr=errors, start_new_session=True, network=holder
                 )
         node.starts += 1

@@ -78,7 +78,7 @@ class Nodes:
         for node in nodes:
             with (self.directory / f"{node}.out").open("wb") as output:
                 command = ["-c", str(self.directory / f"{node}.properties")]
-                self.processes[node] = nursery().popen(command, stdout=output, stderr=output)
+                self.processes[node] = nursery().start(command, stdout=output, stderr=output)
 
     def kill(self, *nodes: int) -> None:
         for node in nodes:

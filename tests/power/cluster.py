@@ -55,7 +55,7 @@ class PowerCluster(ForkedCluster):
         if arguments[0] == "format":
             return super()._run_server(node, arguments, **options)
         recording = ("--journal", str(self.journal_directory(node.id)), "--faults", str(self.faults_file(node.id)))
-        return nursery().popen((*recording, *arguments), run=NODE, **options)
+        return nursery().start((*recording, *arguments), run=NODE, **options)
 
     def cut_power(self, node_ids: Iterable[int], random: Random) -> dict[int, RolledBack]:
         """All of them at one instant; then what was not flushed is taken away. They are down afterwards."""

@@ -20,4 +20,4 @@ class ForkedCluster(LocalCluster):
     """A LocalCluster whose processes are forked where everything has been imported."""
 
     def _run_server(self, node: LocalNode, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        return nursery().popen(arguments, **options)
+        return nursery().start(arguments, **options)

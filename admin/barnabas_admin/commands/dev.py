@@ -26,6 +26,7 @@ from barnabas_admin.context_file import Context, data_home, read_context, remove
 from barnabas_admin.dev_console import ensure_console, running_console
 from barnabas_admin.dev_control import VERBS, DevControl, ask
 from barnabas_admin.errors import LocalClusterError, WrongUsage
+from barnabas_admin.forked import writes_coverage
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import (
     DEFAULT_PORT,
@@ -110,7 +111,8 @@ def dev(
             raise click.UsageError(f"--set: {refusal}")
         if has_console:
             ensure_console()
-        status = _Session(cluster, command, is_json=is_json, has_console=has_console).run()
+        session = _Session(cluster, command, is_json=is_json, has_console=has_console, is_ephemeral=ephemeral)
+        status = session.run()
     raise SystemExit(status)
 
 
@@ -135,9 +137,17 @@ class _Session:
     """One run: start, announce, watch or execute, stop."""
 
     def __init__(
-        self, cluster: LocalCluster, command: tuple[str, ...], *, is_json: bool, has_console: bool = False
+        self,
+        cluster: LocalCluster,
+        command: tuple[str, ...],
+        *,
+        is_json: bool,
+        has_console: bool = False,
+        is_ephemeral: bool = False,
     ) -> None:
+        """is_ephemeral: what the nodes leave behind is deleted, so that they need not stop in order."""
         self._cluster = cluster
+        self._is_ephemeral = is_ephemeral
         self._has_console = has_console
         self._command = command
         self._is_json = is_json
@@ -314,7 +324,7 @@ class _Session:
         if not any(node.process for node in self._cluster.nodes.values()):
             return
         started = time.monotonic()
-        killed = self._cluster.stop()
+        killed = self._cluster.stop(is_clean=not self._is_ephemeral or writes_coverage())
         if not self._is_json:
             for node_id in killed:
                 talk(f"node {node_id} did not stop in time and was killed")
