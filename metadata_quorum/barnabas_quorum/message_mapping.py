@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message_factory import GetMessageClass
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import realised
 
 INLINED = {"inlined": True}
 """Metadata of a field whose own fields stand in the message."""
@@ -166,7 +167,7 @@ class _Source:
             values = [self._in(part.hint, fields[part.name], "o") for part in _parts(kind, message)]
             return f"({', '.join(values)})"
         hints = typing.get_type_hints(kind)
-        if not dataclasses.is_dataclass(kind):
+        if not _is_dataclass(kind):
             values = [self._in(hints[name], fields[name], "o") for name in kind._fields]
             return f"{self._constant(kind)}({', '.join(values)})"
         items = []
@@ -299,10 +300,10 @@ def _parts(kind: Any, message: Any) -> list[_Part]:
         if len(fields) != len(items):
             raise MappingMismatch(f"{kind} has {len(items)} fields, protobuf {message.full_name} {len(fields)}")
         return [_Part(field.name, item, f"[{i}]") for i, (field, item) in enumerate(zip(fields, items, strict=True))]
-    if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):
+    if not _is_dataclass(kind) and not hasattr(kind, "_fields"):
         raise MappingMismatch(f"{kind} is no dataclass, but {message.full_name} is a message")
     hints = typing.get_type_hints(kind)
-    if not dataclasses.is_dataclass(kind):
+    if not _is_dataclass(kind):
         return [_Part(name, hints[name], f".{name}") for name in kind._fields]
     parts: list[_Part] = []
     for field in dataclasses.fields(kind):
@@ -312,6 +313,10 @@ def _parts(kind: Any, message: Any) -> list[_Part]:
         else:
             parts.append(_Part(field.name, hints[field.name], f".{field.name}"))
     return parts
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(realised(kind))
 
 
 def _unwrapped(hint: Any) -> tuple[bool, Any]:

@@ -158,6 +158,7 @@ def main() -> int:
     for name in IMPORTED:
         importlib.import_module(name)
     importlib.import_module("barnabas_broker.api.registry").load_handlers()
+    importlib.import_module("barnabas_wire.lazy_dataclass").realise_all()
     gc.freeze()  # else each child would copy the pages that its collector touches
     assert threading.active_count() == 1, "a thread would be missing in the children"
     with socket.socket(fileno=int(sys.argv[1])) as asked:
