@@ -566,6 +566,8 @@ class LocalCluster:
         node.stderr_start = prepare_output(node.stderr_file)
         node.stdout_start = prepare_output(node.stdout_file)
         words = ["-c", str(node.properties_file), "--until-stdin-ends"]
+        if not node.server:  # of another version, which may not know it
+            words.append("--load-on-demand")
         if format_for is not None:
             words += ["--format-for", format_for]
         assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
