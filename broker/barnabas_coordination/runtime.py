@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import partial
 from itertools import chain, islice
@@ -41,6 +41,7 @@ from barnabas_coordination.shard import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.records.last_values import OpenTransactions, collect_last_values

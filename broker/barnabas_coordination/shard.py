@@ -10,10 +10,11 @@ Read next:  runtime.py, which performs results; group/shard.py, the first coordi
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 Ticket = Hashable
 """Names one parked request; opaque to the state machine, which hands it back in a Reply."""

@@ -1,8 +1,9 @@
-"""How a dataclass becomes a protobuf message and back: compiled from the dataclass's annotations, once, at import.
+"""How a dataclass becomes a protobuf message and back: compiled from the dataclass's annotations, once, when first used.
 
 May touch:  its arguments, protobuf's descriptors.   Must not touch: records, requests, asyncio, files.
-Invariants: a dataclass and its message have the same fields by the same names, or there is no mapping (MappingMismatch at
-            import); what was written reads back equal; reading raises ValueError for a value that does not fit, nothing else.
+Invariants: a dataclass and its message have the same fields by the same names, or there is no mapping (MappingMismatch;
+            tests/metadata_quorum/test_message_mapping.py compiles every mapping there is); what was written reads back equal;
+            reading raises ValueError for a value that does not fit, nothing else.
 Read next:  record_codec.py and driver/verbs.py, which say which dataclass is which message.
 
 The annotation of a field says how it travels:
@@ -19,7 +20,7 @@ A message of one field wraps its value where the annotation has no level of its 
 of lists, items that may be None.
 
 Two flat functions are written as source and compiled, as kafka/schema.py does for Kafka's messages: nothing is looked up
-while a record of a million is read.
+while a record of a million is read. A node uses few of the mappings, and all of them are a tenth of its start.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message_factory import GetMessageClass
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import realised
 
 INLINED = {"inlined": True}
 """Metadata of a field whose own fields stand in the message."""
@@ -44,13 +46,21 @@ class MappingMismatch(TypeError):
     """A dataclass and its message do not have the same fields, or a field of the one cannot hold what the other says."""
 
 
-class MessageMapping(NamedTuple):
-    """One dataclass and one message."""
+class MessageMapping:
+    """One dataclass and one message. `write` gives the message of a value, `read` the value of a message (raises ValueError)."""
 
-    write: Callable[[Any], Any]
-    """The message of a value."""
-    read: Callable[[Any], Any]
-    """The value of a message. Raises ValueError."""
+    __slots__ = ("_functions", "read", "write")
+
+    def __init__(self, functions: Callable[[], tuple[Callable[[Any], Any], Callable[[Any], Any]]]) -> None:
+        """functions: compiles `write` and `read`. Raises MappingMismatch."""
+        self._functions = functions
+        self.write: Callable[[Any], Any] = lambda value: self.compile().write(value)
+        self.read: Callable[[Any], Any] = lambda message: self.compile().read(message)
+
+    def compile(self) -> MessageMapping:
+        """Put the two functions in place, as the first use does. Raises MappingMismatch."""
+        self.write, self.read = self._functions()
+        return self
 
 
 class Conversion(NamedTuple):
@@ -61,7 +71,7 @@ class Conversion(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def compile_mapping(
+def mapping_of(
     kind: type,
     message_type: Any,
     *,
@@ -69,18 +79,22 @@ def compile_mapping(
     conversions: Mapping[type, Conversion] | None = None,
     list_readers: Mapping[Any, Callable[[Any], Any]] | None = None,
 ) -> MessageMapping:
-    """The mapping of a dataclass. Raises MappingMismatch.
+    """The mapping of a dataclass, which the first use compiles.
 
     Args:
         envelope: fields of the message that are not the dataclass's.
         conversions: by type.
         list_readers: what makes a tuple of a repeated field, by its annotation, in place of `tuple`.
     """
-    source = _Source(dict(conversions or {}), dict(list_readers or {}))
-    write = source.writer(kind, message_type.DESCRIPTOR, envelope)
-    read = source.reader(kind, message_type.DESCRIPTOR, envelope)
-    namespace = source.compile(f"{kind.__name__} as {message_type.DESCRIPTOR.full_name}")
-    return MessageMapping(namespace[write], namespace[read])
+
+    def functions() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        source = _Source(dict(conversions or {}), dict(list_readers or {}))
+        write = source.writer(kind, message_type.DESCRIPTOR, envelope)
+        read = source.reader(kind, message_type.DESCRIPTOR, envelope)
+        namespace = source.compile(f"{kind.__name__} as {message_type.DESCRIPTOR.full_name}")
+        return namespace[write], namespace[read]
+
+    return MessageMapping(functions)
 
 
 class _Part(NamedTuple):
@@ -153,7 +167,7 @@ class _Source:
             values = [self._in(part.hint, fields[part.name], "o") for part in _parts(kind, message)]
             return f"({', '.join(values)})"
         hints = typing.get_type_hints(kind)
-        if not dataclasses.is_dataclass(kind):
+        if not _is_dataclass(kind):
             values = [self._in(hints[name], fields[name], "o") for name in kind._fields]
             return f"{self._constant(kind)}({', '.join(values)})"
         items = []
@@ -286,10 +300,10 @@ def _parts(kind: Any, message: Any) -> list[_Part]:
         if len(fields) != len(items):
             raise MappingMismatch(f"{kind} has {len(items)} fields, protobuf {message.full_name} {len(fields)}")
         return [_Part(field.name, item, f"[{i}]") for i, (field, item) in enumerate(zip(fields, items, strict=True))]
-    if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):
+    if not _is_dataclass(kind) and not hasattr(kind, "_fields"):
         raise MappingMismatch(f"{kind} is no dataclass, but {message.full_name} is a message")
     hints = typing.get_type_hints(kind)
-    if not dataclasses.is_dataclass(kind):
+    if not _is_dataclass(kind):
         return [_Part(name, hints[name], f".{name}") for name in kind._fields]
     parts: list[_Part] = []
     for field in dataclasses.fields(kind):
@@ -299,6 +313,10 @@ def _parts(kind: Any, message: Any) -> list[_Part]:
         else:
             parts.append(_Part(field.name, hints[field.name], f".{field.name}"))
     return parts
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(realised(kind))
 
 
 def _unwrapped(hint: Any) -> tuple[bool, Any]:

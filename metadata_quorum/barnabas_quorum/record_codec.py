@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
-from barnabas_quorum.message_mapping import MappingMismatch, MessageMapping, compile_mapping
+from barnabas_quorum.message_mapping import MappingMismatch, MessageMapping, mapping_of
 from barnabas_quorum.records import Record
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Uuid
@@ -68,7 +68,7 @@ def decode(data: bytes) -> Record:
             "run the version that wrote it"
         )
     try:
-        record: Record = _READERS[member](getattr(message, member))
+        record: Record = _BY_MEMBER[member].read(getattr(message, member))
         return record
     except ValueError as error:
         raise UnknownRecord(
@@ -111,7 +111,7 @@ def _record_types() -> dict[type, RecordType]:
         raise MappingMismatch(f"Record and MetadataRecord differ in {sorted(fields.keys() ^ kinds.keys())}")
     readers: dict[Any, Callable[[Any], Any]] = {tuple[BrokerId, ...]: _brokers, tuple[Uuid, ...]: _uuids}
     return {
-        kind: RecordType(kind, fields[name].name, compile_mapping(kind, getattr(pb, name), list_readers=readers))
+        kind: RecordType(kind, fields[name].name, mapping_of(kind, getattr(pb, name), list_readers=readers))
         for name, kind in kinds.items()
     }
 
@@ -130,4 +130,4 @@ def head_of(kind: type) -> bytes:
     return bytes((*head, tag))
 
 
-_READERS = {found.member: found.mapping.read for found in RECORD_TYPES.values()}
+_BY_MEMBER = {found.member: found.mapping for found in RECORD_TYPES.values()}

@@ -8,13 +8,13 @@ Read next:  image/metadata.py, which replays them; record_codec.py, which writes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas_quorum.records_integrity import IntegrityRecord
 from barnabas_quorum.records_security import SecurityRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 FIRST_LEADER_EPOCH = Epoch(0)
 EPOCHS_PER_RECOVERY = 1_000_000

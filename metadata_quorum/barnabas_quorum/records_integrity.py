@@ -7,10 +7,10 @@ Read next:  image/hashing.py and image/quarantine.py, which act on these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class PartHash(NamedTuple):

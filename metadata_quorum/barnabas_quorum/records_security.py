@@ -8,11 +8,12 @@ Read next:  records.py; image/acls.py, scram.py, tokens.py, quotas.py, which rep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class QuotaEntityPart(NamedTuple):

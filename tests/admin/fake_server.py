@@ -1,4 +1,4 @@
-"""Stands in for `barnabas-server` where only the process matters: serves /readyz and a healthy admin service.
+"""Stands in for `barnabas-server` where only the process matters: serves /readyz, /healthz and a healthy admin service.
 
 `check` refuses the property fake.refused. Properties: fake.words (printed at start), fake.die (exit status to end with at
 once), fake.deaf=true (ignores SIGTERM).
@@ -59,7 +59,7 @@ class Ready(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b"ok\n")
+        self.wfile.write(b"controller 1\n" if self.path == "/healthz" else b"ok\n")
 
     def log_message(self, *_: object) -> None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,23 @@ def cluster(tmp_path: Path, base_port: int) -> Iterator[LocalCluster]:
     """Three combined nodes, started; whatever a test does, nothing stays."""
     with LocalCluster(tmp_path, nodes=3, base_port=base_port) as found:
         yield found
+
+
+def test_to_start_a_cluster_and_to_ask_how_it_is_takes_no_grpc(tmp_path: Path, base_port: int) -> None:
+    """Half of the CPU that `barnabas dev` itself takes. -S: without what this environment loads at each start."""
+    code = f"""
+import sys
+from pathlib import Path
+from barnabas_admin.local_cluster import LocalCluster
+with LocalCluster(Path({str(tmp_path / "other")!r}), nodes=3, base_port={base_port}) as cluster:
+    cluster.wait_until_healthy()
+    print([name for name in ("grpc", "google.protobuf", "http.client", "asyncio", "ssl") if name in sys.modules])
+"""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -62,6 +63,24 @@ class Run:
         found = json.loads(self(*arguments, "-o", "json", exit_code=exit_code).stdout)
         assert found.pop("api_version") == "v1"
         return dict(found)
+
+
+def test_to_import_the_package_loads_next_to_nothing() -> None:
+    """Who imports it for its fixtures or its version does not wait for a thing that he does not use."""
+    code = """
+import sys
+before = set(sys.modules)
+import barnabas
+print(*sorted(sys.modules.keys() - before))
+print(barnabas.__version__)
+"""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    loaded, version = done.stdout.splitlines()
+    assert loaded == "barnabas"
+    assert re.fullmatch(r"\d+\.\d+.*", version)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["--version"]])

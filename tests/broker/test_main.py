@@ -81,6 +81,29 @@ print([name for name in {others!r} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(("words", "is_all_loaded"), [([], True), (["--load-on-demand"], False)])
+def test_a_node_loads_its_handlers_before_it_registers(words: list[str], is_all_loaded: bool, tmp_path: Path) -> None:
+    """Its package may be upgraded under it: what it loaded later would be of another version. Throw-away clusters load on demand."""
+    properties = write_properties(tmp_path)
+    text = properties.read_text().replace("process.roles=controller", "process.roles=broker,controller")
+    properties.write_text(text.replace("listeners=CONTROLLER:", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER:"))
+    code = f"""
+import sys
+from barnabas_broker import main
+from barnabas_broker.node.node import Node
+
+async def run(node, stop):
+    from barnabas_broker.api.registry import APIS, SERVED
+    print(len(APIS) == sum(map(len, SERVED.values())), "barnabas_broker.api.acls" in sys.modules)
+
+Node.run = run
+main._refuse_taken_ports = lambda server: None
+sys.exit(main.main(["-c", {str(properties)!r}, *{words!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(is_all_loaded)] * 2
+
+
 def write_properties(directory: Path) -> Path:
     found = directory / "server.properties"
     found.write_text(

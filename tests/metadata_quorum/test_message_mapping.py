@@ -1,4 +1,4 @@
-"""Dataclasses as protobuf messages: what is not the same on both sides is found when the mapping is made."""
+"""Dataclasses as protobuf messages: what is not the same on both sides is found when the mapping is compiled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.controller.decisions import DECISIONS
-from barnabas_quorum.driver.verbs import VERBS
-from barnabas_quorum.message_mapping import MappingMismatch, compile_mapping
+from barnabas_quorum.driver.verbs import HEARTBEAT, HEARTBEAT_ANSWER, VERBS
+from barnabas_quorum.message_mapping import MappingMismatch, mapping_of
 from barnabas_quorum.record_codec import RECORD_TYPES
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.rpc import controller_pb2 as pb
@@ -73,9 +73,28 @@ class ZeroAndNone:
 
 
 def test_equal_fields_are_mapped() -> None:
-    mapping = compile_mapping(Whole, records_pb.Topic)
+    mapping = mapping_of(Whole, records_pb.Topic)
     value = Whole("t", Uuid(b"i" * 16))
     assert mapping.read(records_pb.Topic.FromString(mapping.write(value).SerializeToString())) == value
+
+
+def test_every_mapping_of_the_product_compiles() -> None:
+    """A node compiles what it uses when it uses it: a mismatch must not wait for that."""
+    mappings = [found.mapping for found in RECORD_TYPES.values()]
+    mappings += [mapping for verb in VERBS for mapping in (verb.call, verb.answer)] + [HEARTBEAT, HEARTBEAT_ANSWER]
+    assert len(mappings) > 70
+    for mapping in mappings:
+        mapping.compile()
+
+
+def test_a_mapping_is_compiled_once_when_first_used() -> None:
+    mapping = mapping_of(Whole, records_pb.Topic)
+    before = mapping.write
+    message = mapping.write(Whole("t", Uuid(b"i" * 16)))
+    compiled = mapping.write
+    assert compiled is not before
+    assert mapping.read(message) == Whole("t", Uuid(b"i" * 16))
+    assert mapping.write is compiled
 
 
 @pytest.mark.parametrize(
@@ -91,12 +110,12 @@ def test_equal_fields_are_mapped() -> None:
 )
 def test_a_field_that_is_missing_or_of_another_kind_makes_no_mapping(kind: Any, word: str) -> None:
     with pytest.raises(MappingMismatch, match=word):
-        compile_mapping(kind, records_pb.Topic)
+        mapping_of(kind, records_pb.Topic).compile()
 
 
 def test_none_beside_a_zero_that_means_something_makes_no_mapping() -> None:
     with pytest.raises(MappingMismatch, match="optional"):
-        compile_mapping(ZeroAndNone, records_pb.FeatureLevel)
+        mapping_of(ZeroAndNone, records_pb.FeatureLevel).compile()
 
 
 def test_a_record_or_request_with_a_field_more_or_less_makes_no_mapping() -> None:
@@ -113,13 +132,13 @@ def test_a_record_or_request_with_a_field_more_or_less_makes_no_mapping() -> Non
             kind.__name__, [*((name, hint) for name, hint, _ in fields), ("added", int)], namespace=namespace
         )
         with pytest.raises(MappingMismatch, match="added"):
-            compile_mapping(more, message_type, envelope=envelope)
+            mapping_of(more, message_type, envelope=envelope).compile()
         if fields:
             less: Any = dataclasses.make_dataclass(
                 kind.__name__, [(name, hint) for name, hint, _ in fields[1:]], namespace=namespace
             )
             with pytest.raises(MappingMismatch, match=fields[0][0]):
-                compile_mapping(less, message_type, envelope=envelope)
+                mapping_of(less, message_type, envelope=envelope).compile()
 
 
 @dataclass(frozen=True)
@@ -132,7 +151,7 @@ class Mapped:
 
 
 def test_a_map_is_read_in_the_order_of_its_keys() -> None:
-    mapping = compile_mapping(Mapped, pb.NewTopic)
+    mapping = mapping_of(Mapped, pb.NewTopic)
     value = Mapped("t", 1, 2, {5: (3, 1), 1: (), 3: (2,)}, {"b": "1", "c": "", "a": "2"})
     read = mapping.read(mapping.write(value))
     assert read == value

@@ -79,7 +79,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return await self._edge.answer("DescribeCluster", context, self._describe_cluster(context))
 
     async def DescribeHealth(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeHealth", context, self._describe_health(context))
+        return await self._edge.answer("DescribeHealth", context, self.describe_health(within_ms=remaining_ms(context)))
 
     async def DescribeQuorum(self, request: Any, context: Any) -> Any:
         return await self._edge.answer("DescribeQuorum", context, self._describe_quorum(context))
@@ -179,9 +179,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             software_version=VERSION,
         )
 
-    async def _describe_health(self, context: Any) -> admin_pb2.DescribeHealthResponse:
+    async def describe_health(self, *, within_ms: int) -> admin_pb2.DescribeHealthResponse:
+        """How the cluster is, as the active controller, where it answers in time, and our image say."""
         image = self._node.image
-        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
+        quorum = await self._quorum.describe(within_ms=within_ms)
         census = self._census(image)
         fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
         down = voters_down(quorum, now_ms=self._clock_ms())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.kafka_levels import to_kafka
-from barnabas_broker.api.registry import APIS, Api, handles
+from barnabas_broker.api.registry import SERVED, VERSIONS_SERVED, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.features import SUPPORTED_FEATURES, FeaturesImage
 from barnabas_wire.kafka.errors import ErrorCode
@@ -35,7 +35,11 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     """The table of this broker and the features of the cluster."""
     image = services.metadata.image
     return ApiVersionsResponse(
-        api_keys=[_range(api) for key, api in sorted(APIS.items()) if _is_offered(key, image.features)],
+        api_keys=[
+            ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+            for key, lowest, highest in VERSIONS_SERVED
+            if _is_offered(key, image.features)
+        ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=to_kafka(name, lowest), max_version=to_kafka(name, highest))
             for name, lowest, highest in SUPPORTED_FEATURES
@@ -51,13 +55,11 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
 
 def unsupported_version() -> ApiVersionsResponse:
     """The answer, in v0 layout, to an ApiVersions version that we do not know."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(APIS[ApiKey.API_VERSIONS])])
+    key, (lowest, highest) = ApiKey.API_VERSIONS, SERVED["api_versions"][ApiKey.API_VERSIONS]
+    ours = ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ours])
 
 
 def _is_offered(key: int, features: FeaturesImage) -> bool:
     """Our own API is offered once its answer is not UNSUPPORTED_VERSION in any case."""
     return key != ApiKey.PREPARE_TXN or features.has_prepared_transactions
-
-
-def _range(api: Api) -> ApiVersion:
-    return ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)

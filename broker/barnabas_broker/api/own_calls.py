@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import APIS, error_response
+from barnabas_broker.api.registry import api_of, error_response
 from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import KafkaError
 
@@ -22,8 +22,8 @@ def serve_own_calls(services: BrokerServices) -> Callable[[Any], Awaitable[Any]]
     """A function from a declared request to its response."""
 
     async def serve(request: Any) -> Any:
-        api = APIS[request.API_KEY]
-        assert not api.is_direct, f"{api.key.name} takes undecoded frames"
+        api = api_of(request.API_KEY)
+        assert api is not None and not api.is_direct, f"{request.API_KEY.name} takes undecoded frames"
         context = RequestContext(
             api_key=api.key,
             api_version=api.max_version,

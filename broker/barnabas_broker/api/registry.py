@@ -46,33 +46,70 @@ Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]
 """(decoded request, error) -> response in which every item of the request carries the error."""
 
-HANDLER_MODULES = (
-    "acls",
-    "api_versions",
-    "cluster",
-    "configs",
-    "features",
-    "fetch",
-    "groups",
-    "init_producer_id",
-    "list_offsets",
-    "log_dirs",
-    "metadata",
-    "offset_for_leader_epoch",
-    "offsets",
-    "produce",
-    "producers",
-    "quotas",
-    "reassignments",
-    "sasl",
-    "tokens",
-    "topics",
-    "transaction_markers",
-    "transactions",
-    "users",
-    "voters",
-)
-"""Every file that registers handlers; importing them fills the table."""
+SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
+    "acls": {ApiKey.DESCRIBE_ACLS: (1, 3), ApiKey.CREATE_ACLS: (1, 3), ApiKey.DELETE_ACLS: (1, 3)},
+    "api_versions": {ApiKey.API_VERSIONS: (0, 4)},
+    "cluster": {ApiKey.DESCRIBE_CLUSTER: (0, 2), ApiKey.DESCRIBE_QUORUM: (0, 2)},
+    "configs": {
+        ApiKey.DESCRIBE_CONFIGS: (1, 4),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+        ApiKey.ALTER_CONFIGS: (0, 2),
+        ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+    },
+    "features": {ApiKey.UPDATE_FEATURES: (0, 2)},
+    "fetch": {ApiKey.FETCH: (4, 18)},
+    "groups": {
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.JOIN_GROUP: (0, 9),
+        ApiKey.SYNC_GROUP: (0, 5),
+        ApiKey.HEARTBEAT: (0, 4),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+        ApiKey.LEAVE_GROUP: (0, 5),
+        ApiKey.LIST_GROUPS: (0, 5),
+        ApiKey.DESCRIBE_GROUPS: (0, 6),
+        ApiKey.DELETE_GROUPS: (0, 2),
+    },
+    "init_producer_id": {ApiKey.INIT_PRODUCER_ID: (0, 5)},
+    "list_offsets": {ApiKey.LIST_OFFSETS: (1, 11)},
+    "log_dirs": {ApiKey.DESCRIBE_LOG_DIRS: (1, 5), ApiKey.DELETE_RECORDS: (0, 2)},
+    "metadata": {ApiKey.METADATA: (0, 13), ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0)},
+    "offset_for_leader_epoch": {ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)},
+    "offsets": {ApiKey.OFFSET_COMMIT: (2, 10), ApiKey.OFFSET_FETCH: (1, 10), ApiKey.OFFSET_DELETE: (0, 0)},
+    "produce": {ApiKey.PRODUCE: (0, 13)},
+    "producers": {ApiKey.DESCRIBE_PRODUCERS: (0, 0)},
+    "quotas": {ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1), ApiKey.ALTER_CLIENT_QUOTAS: (0, 1)},
+    "reassignments": {
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+        ApiKey.ELECT_LEADERS: (0, 2),
+        ApiKey.UNREGISTER_BROKER: (0, 0),
+    },
+    "sasl": {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)},
+    "tokens": {
+        ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
+        ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3),
+    },
+    "topics": {ApiKey.CREATE_TOPICS: (2, 7), ApiKey.DELETE_TOPICS: (1, 6), ApiKey.CREATE_PARTITIONS: (0, 3)},
+    "transaction_markers": {ApiKey.WRITE_TXN_MARKERS: (1, 2)},
+    "transactions": {
+        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+        ApiKey.END_TXN: (0, 5),
+        ApiKey.PREPARE_TXN: (0, 0),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        ApiKey.LIST_TRANSACTIONS: (0, 2),
+    },
+    "users": {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0), ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0)},
+    "voters": {ApiKey.ADD_RAFT_VOTER: (0, 1), ApiKey.REMOVE_RAFT_VOTER: (0, 0)},
+}
+"""Every file that registers handlers, with the keys and the versions that it serves: what is asked before a file is imported. Its
+import checks them."""
+VERSIONS_SERVED = tuple(sorted((key, *versions) for keys in SERVED.values() for key, versions in keys.items()))
+"""Key, lowest and highest version of all that is served, by key."""
+_MODULES = {key: name for name, keys in SERVED.items() for key in keys}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -103,7 +140,7 @@ class Api:
 
 
 APIS: dict[int, Api] = {}
-"""The table, by API key."""
+"""The table, by API key, of the files that are imported: see api_of and load_handlers."""
 
 
 def handles(
@@ -176,16 +213,31 @@ def handles_directly(
 
 
 def load_handlers() -> None:
-    """Import every handler module. Harmless when done already."""
-    for name in HANDLER_MODULES:
+    """Import every handler module. Harmless when done already.
+
+    For a process that lives long: its package may be upgraded under it, and what it imports later would be of another version.
+    """
+    for name in SERVED:
         importlib.import_module(f"barnabas_broker.api.{name}")
 
 
+def api_of(key: int) -> Api | None:
+    """The row of an API key, whose file is imported now if none was before; None for what is not served."""
+    api = APIS.get(key)
+    if api is None and key in _MODULES:
+        importlib.import_module(f"barnabas_broker.api.{_MODULES[ApiKey(key)]}")
+        api = APIS[key]
+    return api
+
+
 def by_kind() -> dict[int, Api]:
-    """The table by the first four bytes of a request, api key << 16 | version, of all that is served. After load_handlers."""
-    return {
-        api.key << 16 | version: api for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
-    }
+    """The table by the first four bytes of a request, api key << 16 | version, of all whose files are imported."""
+    return {kind: api for api in APIS.values() for kind in kinds_of(api)}
+
+
+def kinds_of(api: Api) -> list[int]:
+    """What the requests of an API begin with, by version."""
+    return [api.key << 16 | version for version in range(api.min_version, api.max_version + 1)]
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
@@ -259,6 +311,8 @@ def _add(
     row = KAFKA_RIGHTS.get(key)
     assert row is not None, f"{key.name} has no row in barnabas_quorum/image/rights.py: say what a caller needs for it"
     assert row.gate is None or not is_direct, f"{key.name} takes undecoded frames and checks for itself"
+    module = handler.__module__.rpartition(".")[2]
+    assert SERVED.get(module, {}).get(key) == versions, f"{key.name} {versions} is not in SERVED of {module}"
     APIS[key] = Api(
         key=key,
         min_version=versions[0],

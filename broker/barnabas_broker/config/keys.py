@@ -56,8 +56,19 @@ class ConfigKey:
         return "(required)" if self.is_required else format_value(self.default)
 
 
-def keys_of(config_class: type) -> list[ConfigKey]:
+_KEYS_OF: dict[type, tuple[ConfigKey, ...]] = {}
+"""What was found once: to look takes a millisecond, and a start asks for each class several times."""
+
+
+def keys_of(config_class: type) -> tuple[ConfigKey, ...]:
     """The keys that a room's config dataclass declares. A field's broker-wide name (`broker_key`) wins over `key`."""
+    found = _KEYS_OF.get(config_class)
+    if found is None:
+        found = _KEYS_OF[config_class] = tuple(_find_keys(config_class))
+    return found
+
+
+def _find_keys(config_class: type) -> list[ConfigKey]:
     hints = typing.get_type_hints(config_class)
     found = []
     for field in dataclasses.fields(config_class):

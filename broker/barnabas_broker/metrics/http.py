@@ -1,4 +1,4 @@
-"""The node's own small HTTP server: /metrics, /livez, /readyz on metrics.listeners.
+"""The node's own small HTTP server: /metrics, /livez, /readyz, /healthz on metrics.listeners.
 
 May touch:  sockets, through asyncio.      Must not touch: what the answers are made of (exporter.py, health).
 Invariants: a request is at most REQUEST_BYTES_MAX and READ_TIMEOUT_S long; at most CONNECTIONS_MAX at a time, of which the one that
@@ -11,7 +11,8 @@ Read next:  exporter.py.
 Served: GET and HEAD, HTTP/1.0 and 1.1. 200 or 503 for /livez and /readyz, with the reason as text; 404, 405, 400, 431
 otherwise. On loopback a Host that is neither an address nor localhost is refused (403): a page of another site would read this
 through a browser of the host (DNS rebinding). /livez: the lanes turn. /readyz: this node can do its work now (never the state of
-the whole cluster: a node must not be taken out of service because another one is down).
+the whole cluster: a node must not be taken out of service because another one is down). /healthz: the state of the whole cluster as
+this node sees it, for people and tools without gRPC: the reasons why it is not well, then `controller N`, the active one or -1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import ipaddress
 import logging
 import re
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ TEXT = "text/plain; charset=utf-8"
 
 Reasons = Callable[[], Sequence[str]]
 """Why the node is not well; empty when it is."""
+ClusterHealth = Callable[[], Awaitable[tuple[Sequence[str], int]]]
+"""Why the cluster is not well, and its active controller."""
 
 
 class HttpServer:
@@ -47,6 +50,7 @@ class HttpServer:
         views: what ?compat= takes.
         find_dead: reasons why the node is not alive.
         find_unready: reasons why the node cannot serve.
+        find_health: asks how the cluster is.
     """
 
     def __init__(
@@ -57,11 +61,13 @@ class HttpServer:
         views: Sequence[str] = (),
         find_dead: Reasons,
         find_unready: Reasons,
+        find_health: ClusterHealth,
     ) -> None:
         self._addresses = tuple(addresses)
         self._render = render
         self._views = tuple(views)
         self._probes = {"/livez": find_dead, "/readyz": find_unready}
+        self._find_health = find_health
         self._servers: list[asyncio.Server] = []
         self._open = 0
         self._silent: dict[asyncio.StreamWriter, None] = {}
@@ -140,9 +146,13 @@ class HttpServer:
                 return _response("400 Bad Request", f"compat is one of {known}\n".encode(), is_head=is_head)
             body, content_type = await self._render_once(view)
             return _response("200 OK", body, content_type=content_type, is_head=is_head)
+        if path == "/healthz":
+            reasons, controller_id = await self._find_health()
+            body = "".join(f"{line}\n" for line in (*reasons, f"controller {controller_id}")).encode()
+            return _response("503 Service Unavailable" if reasons else "200 OK", body, is_head=is_head)
         find_reasons = self._probes.get(path)
         if find_reasons is None:
-            return _response("404 Not Found", b"see /metrics, /livez, /readyz\n", is_head=is_head)
+            return _response("404 Not Found", b"see /metrics, /livez, /readyz, /healthz\n", is_head=is_head)
         reasons = find_reasons()
         if reasons:
             return _response("503 Service Unavailable", ("\n".join(reasons) + "\n").encode(), is_head=is_head)

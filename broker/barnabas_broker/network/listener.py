@@ -21,7 +21,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas_broker.api.registry import REQUEST_BYTES_MAX, Api, by_kind, load_handlers
+from barnabas_broker.api.registry import REQUEST_BYTES_MAX, Api, api_of, by_kind, kinds_of
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
@@ -121,7 +121,6 @@ class KafkaServer:
 
     async def start(self) -> None:
         """Bind every listener; raises OSError naming an address that is taken. Connections are refused until `listen`."""
-        load_handlers()
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         for address in self._addresses:
@@ -320,10 +319,11 @@ class KafkaListener:
         self.services = server.services
         self.stats = server.stats
         self.request_log = server.request_log
-        self.apis = by_kind()
-        if server.wrap is not None:
-            self.apis = {kind: server.wrap(api) for kind, api in self.apis.items()}
-        self.measured_apis = {kind: measuring(api) for kind, api in self.apis.items() if api.is_direct}
+        self._server = server
+        self.apis: dict[int, Api] = {}
+        self.measured_apis: dict[int, Api] = {}
+        for api in set(by_kind().values()):
+            self._take(api)
         self.buffers = server.buffers
         self.memory = server.memory
         self.quotas = server.quotas
@@ -334,7 +334,6 @@ class KafkaListener:
         self.frame_bytes_max = server.config.socket_request_max_bytes
         self.in_flight_max = server.config.in_flight_requests_max
         self.queued_bytes_max = server.config.queued_response_bytes_max
-        self._server = server
         self._security = security
         self.handshakes = HandshakeTurns(server.config.tls_handshakes_per_second_max)
         self.silent: dict[TlsHandshake, None] = {}
@@ -357,9 +356,24 @@ class KafkaListener:
         self._refused_noted: dict[tuple[int, str], tuple[float, int]] = {}
         """When the last line was written, and how many requests were refused since; by API and advice."""
 
+    def find_api(self, kind: int) -> Api | None:
+        """The API of a kind, api key << 16 | version, that is not in `apis` yet; None when none serves it."""
+        api = api_of(kind >> 16)
+        if api is not None and kinds_of(api)[0] not in self.apis:
+            self._take(api)
+        return self.apis.get(kind)
+
+    def _take(self, api: Api) -> None:
+        kinds = kinds_of(api)
+        if self._server.wrap is not None:
+            api = self._server.wrap(api)
+        self.apis |= dict.fromkeys(kinds, api)
+        if api.is_direct:
+            self.measured_apis |= dict.fromkeys(kinds, measuring(api))
+
     def request_bytes_max(self, kind: int) -> int:
         """The largest frame of a kind, api key << 16 | version, that is taken. What is served by no API may have the usual size."""
-        api = self.apis.get(kind)
+        api = self.apis.get(kind) or self.find_api(kind)
         return REQUEST_BYTES_MAX if api is None else api.request_bytes_max
 
     def note_refused(self, kind: int | None, client_host: str, reason: str, advice: str) -> None:

@@ -61,7 +61,7 @@ class RequestListener(Protocol):
     services: BrokerServices
     stats: NetworkStats
     apis: dict[int, registry.Api]
-    """Every version served, by api key << 16 | version."""
+    """Every version served, by api key << 16 | version; of those whose handlers are loaded, see find_api."""
     measured_apis: dict[int, registry.Api]
     """Those of them with a direct handler, for requests whose phases are measured."""
     quotas: ClientQuotas
@@ -70,6 +70,10 @@ class RequestListener(Protocol):
     """Runs the waiting part of a handler."""
     fail: Callable[[InvariantViolated], None]
     """Ends the server."""
+
+    def find_api(self, kind: int) -> registry.Api | None:
+        """The API of a kind that is not in `apis` yet, whose handlers are loaded now; None for what no API serves."""
+        ...
 
     @property
     def probation_reason(self) -> str:
@@ -218,7 +222,7 @@ class ClientRequests:
         version = kind & 0xFFFF
         listener = self._listener
         slot = self._slot_type(self, kind >> 16, version, correlation_id, now)
-        api = listener.apis.get(kind)
+        api = listener.apis.get(kind) or listener.find_api(kind)
         if api is None:
             self._refuse_version(slot)
             return

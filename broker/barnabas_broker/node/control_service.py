@@ -53,6 +53,8 @@ CERTIFICATES_SCAN_S = 10.0
 """Between two looks whether a certificate was renewed."""
 SERVED = (admin_pb2, bootstrap_pb2, controller_pb2, explain_pb2, inspection_pb2, login_pb2, quorum_pb2)
 """Every module with a gRPC service."""
+HEALTH_WITHIN_MS = 1_000
+"""How long /healthz waits for the active controller; then it answers with what this node knows."""
 SERVER_GRACE_S = 0.2
 """How long a stopping gRPC server waits for calls under way."""
 
@@ -197,6 +199,7 @@ class ControlService:
             views=COMPAT_VIEWS,
             find_dead=self._find_dead,
             find_unready=self._find_unready,
+            find_health=self._find_health,
         )
         await self._http.start()
 
@@ -276,6 +279,10 @@ class ControlService:
     def _find_dead(self) -> list[str]:
         ticks = {"control": self._probe.last_tick_ms, "data": self._context.data_probe.last_tick_ms}
         return find_dead(now_ms=monotonic_ms(), last_tick_ms=ticks)
+
+    async def _find_health(self) -> tuple[list[str], int]:
+        health = await self._parts.admin.describe_health(within_ms=HEALTH_WITHIN_MS)
+        return list(health.reasons), health.controller_id
 
     def _find_unready(self) -> list[str]:
         server = self._context.config.server

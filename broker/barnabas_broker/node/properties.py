@@ -145,7 +145,8 @@ class ServerConfig:
         ),
     )
     metrics_listeners: tuple[str, ...] = field(
-        default=("127.0.0.1:9464",), metadata=_key("metrics.listeners", "host:port of /metrics, /livez and /readyz.")
+        default=("127.0.0.1:9464",),
+        metadata=_key("metrics.listeners", "host:port of /metrics, /livez, /readyz and /healthz."),
     )
 
     @property

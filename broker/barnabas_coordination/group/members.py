@@ -7,12 +7,11 @@ Read next:  classic.py, which keeps the members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_coordination.group.messages import JoinRequest
 from barnabas_coordination.group.protocols import Offer
 from barnabas_coordination.group.records import MemberValue
 from barnabas_coordination.shard import Ticket
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

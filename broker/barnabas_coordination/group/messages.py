@@ -7,11 +7,11 @@ Read next:  classic.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_MEMBER = ""
 NO_GENERATION = -1

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from barnabas_coordination.group.records import OffsetCommitRecord
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

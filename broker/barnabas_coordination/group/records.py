@@ -26,7 +26,6 @@ A crash may leave nothing here that the batch's CRC does not catch; times are ms
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from barnabas_coordination.errors import CorruptRecord
@@ -49,6 +48,7 @@ from barnabas_wire.kafka.schema import (
 from barnabas_wire.kafka.schema import (
     encode_request as encode_message,
 )
+from barnabas_wire.lazy_dataclass import dataclass
 
 OFFSET_COMMIT_KEY_VERSION = 1
 GROUP_METADATA_KEY_VERSION = 2
@@ -140,7 +140,7 @@ class _OffsetCommitValue(Message):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64("1-1", default=NO_TIMESTAMP)
-    topic_id: Uuid = uuid("4+", tag=0)  # noqa: RUF009 - declares, like the others
+    topic_id: Uuid = uuid("4+", tag=0)
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class _GroupMetadataValue(Message):
     protocol: str | None = string(nullable="0+")
     leader: str | None = string(nullable="0+")
     current_state_timestamp: int = int64("2+", default=NO_TIMESTAMP)
-    members: list[_MemberMetadata] = array(_MemberMetadata)  # noqa: RUF009 - declares, like the others
+    members: list[_MemberMetadata] = array(_MemberMetadata)
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

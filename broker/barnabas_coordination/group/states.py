@@ -8,9 +8,11 @@ Read next:  classic.py.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, StrEnum
 from typing import NamedTuple
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class GroupState(StrEnum):

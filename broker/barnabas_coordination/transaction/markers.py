@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from barnabas_coordination.brokers import Brokers
@@ -27,6 +27,7 @@ from barnabas_wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger("barnabas_broker.coordinator.transaction.markers")  # the name that operators set a level of
 

@@ -19,7 +19,6 @@ A crash may leave nothing here that the batch's CRC does not catch.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas_coordination.errors import CorruptRecord
@@ -30,6 +29,7 @@ from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int16, int32, int64, string
 from barnabas_wire.kafka.schema import decode as decode_message
 from barnabas_wire.kafka.schema import encode_request as encode_message
+from barnabas_wire.lazy_dataclass import dataclass
 
 KEY_VERSION: Final = 0
 FLEXIBLE_VALUE: Final = 1
@@ -52,7 +52,7 @@ class _TransactionLogKey(Message):
 @dataclass(slots=True)
 class _PartitionsSchema:
     topic: str = string()
-    partition_ids: list[int] = array(int32)  # noqa: RUF009 - declares, like the others
+    partition_ids: list[int] = array(int32)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _TransactionLogValue(Message):
     producer_epoch: int = int16()
     transaction_timeout_ms: int = int32()
     transaction_status: int = int8()
-    transaction_partitions: list[_PartitionsSchema] | None = array(_PartitionsSchema, nullable="0+")  # noqa: RUF009
+    transaction_partitions: list[_PartitionsSchema] | None = array(_PartitionsSchema, nullable="0+")
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16("1+", tag=2)

@@ -31,7 +31,7 @@ Not obvious:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -44,6 +44,7 @@ from barnabas_coordination.transaction.errors import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

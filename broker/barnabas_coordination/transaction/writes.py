@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +31,7 @@ from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondApp
 from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import HEADER, HEADER_BYTES, TRANSACTIONAL_FLAG, Buffer
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -8,12 +8,12 @@ Read next:  config_changes.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from barnabas_quorum.image.features import METADATA_VERSION_PROOF
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 

@@ -8,7 +8,6 @@ Read next:  controller.py, which uses the table; topics.py for typical decisions
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import Record
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 Q = TypeVar("Q", bound=Request[Any])
 

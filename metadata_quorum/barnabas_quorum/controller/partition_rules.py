@@ -10,7 +10,6 @@ Read next:  partition_change.py, which uses these rules; brokers.py and election
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import allows_unclean_election
@@ -25,6 +24,7 @@ from barnabas_quorum.image.directories import (
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 FLUSH_ON_ACKS = "log.flush.on.acks"

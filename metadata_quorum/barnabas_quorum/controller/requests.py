@@ -9,7 +9,7 @@ Read next:  requests_partitions.py for the rest; controller.py, which decides; d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from barnabas_quorum.errors import NotController
 from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_BROKER_EPOCH = -1
 """As previous broker epoch: unknown, the last stop was unclean. In an ISR member: the leader does not know it."""

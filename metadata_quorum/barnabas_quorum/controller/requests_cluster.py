@@ -7,7 +7,6 @@ Read next:  features.py, controllers.py, which decide them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from barnabas_quorum.controller.request import Request
 from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class FeatureUpgrade(IntEnum):

@@ -7,10 +7,9 @@ Read next:  quarantine.py, which decides about sign-offs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_quorum.controller.request import Request
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,14 @@ Read next:  quotas.py, acls.py, scram.py, tokens.py, which decide them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
 from barnabas_quorum.message_mapping import INLINED
 from barnabas_quorum.records_security import DelegationTokenRecord, QuotaEntity
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ Read next:  controller.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from barnabas_quorum.records import Record
+from barnabas_wire.lazy_dataclass import dataclass
 
 R = TypeVar("R")
 

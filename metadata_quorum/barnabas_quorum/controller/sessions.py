@@ -19,11 +19,11 @@ late heartbeat would fence them. While versions are mixed, they keep their longe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS
 from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 SLOW_HEARTBEAT_SESSION_MS = 9000
 """The default session of the versions that send a heartbeat every 2 s by default."""

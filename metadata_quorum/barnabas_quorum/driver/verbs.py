@@ -16,7 +16,7 @@ from barnabas_quorum.controller.request import Request, reply_type
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.controller.requests_integrity import SignOffRecord
 from barnabas_quorum.driver.faults import error_of, fault_of
-from barnabas_quorum.message_mapping import Conversion, MappingMismatch, MessageMapping, compile_mapping
+from barnabas_quorum.message_mapping import Conversion, MappingMismatch, MessageMapping, mapping_of
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.rpc import controller_pb2 as pb
 
@@ -80,10 +80,8 @@ def _verb(method: str, request_type: type[Request[Any]]) -> Verb:
         request_type=request_type,
         call_type=call_type,
         answer_type=answer_type,
-        call=compile_mapping(request_type, call_type, envelope=frozenset({"caller"}), conversions=_CONVERSIONS),
-        answer=compile_mapping(
-            reply_type(request_type), answer_type, envelope=_ANSWER_ENVELOPE, conversions=_CONVERSIONS
-        ),
+        call=mapping_of(request_type, call_type, envelope=frozenset({"caller"}), conversions=_CONVERSIONS),
+        answer=mapping_of(reply_type(request_type), answer_type, envelope=_ANSWER_ENVELOPE, conversions=_CONVERSIONS),
     )
 
 
@@ -102,9 +100,9 @@ VERBS: tuple[Verb, ...] = _verbs()
 """Every call of the service, in its order."""
 VERB_BY_REQUEST: dict[type, Verb] = {verb.request_type: verb for verb in VERBS}
 
-HEARTBEAT = compile_mapping(BrokerHeartbeat, pb.HeartbeatMessage)
+HEARTBEAT = mapping_of(BrokerHeartbeat, pb.HeartbeatMessage)
 """A heartbeat as it travels."""
-HEARTBEAT_ANSWER = compile_mapping(BrokerHeartbeatReply, pb.HeartbeatAnswer, envelope=_ANSWER_ENVELOPE)
+HEARTBEAT_ANSWER = mapping_of(BrokerHeartbeatReply, pb.HeartbeatAnswer, envelope=_ANSWER_ENVELOPE)
 """Its reply, where it has no fault."""
 
 

@@ -14,7 +14,7 @@ leadership, so a fence by a former controller leaves no more than its neighbours
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, seconds
@@ -23,6 +23,7 @@ from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.rpc.options import address_of
 
 

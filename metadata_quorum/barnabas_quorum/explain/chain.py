@@ -9,10 +9,11 @@ Read next:  history.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from barnabas_quorum.image.quarantine import Blocked
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 CAUSES_MAX = 20
 """So many causes are shown, the newest; a broker that flaps would fill pages."""

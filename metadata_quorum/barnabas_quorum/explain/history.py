@@ -8,7 +8,6 @@ Read next:  brokers.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
@@ -27,6 +26,7 @@ from barnabas_quorum.records import (
     UnregisterBrokerRecord,
 )
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ Read next:  ../raft/election.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, plural, seconds
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
@@ -20,6 +20,7 @@ from barnabas_quorum.raft.epoch_history import is_before_recovery
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 SUBJECT = "quorum leader"
 ELECTIONS_SHOWN = 5

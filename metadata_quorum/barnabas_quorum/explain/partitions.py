@@ -9,7 +9,6 @@ Read next:  reassignments.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from barnabas_quorum.controller.elr import effective_min_isr
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
@@ -39,6 +38,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 _FAULTY = {
     ReplicaFault.CORRUPT: "is corrupt: records below the high watermark are damaged",

@@ -5,7 +5,7 @@ Invariants: one declaration serves all versions; every length and count is check
             anything is allocated; unknown tagged fields are skipped; a decoder raises MalformedMessage, nothing else.
 Read next:  messages/metadata.py (a typical declaration), primitives.py (the layout of each type).
 
-A message is a slotted dataclass whose fields are declared with the functions below:
+A message is a slotted dataclass (lazy_dataclass.py) whose fields are declared with the functions below:
 
     @dataclass(slots=True)
     class MetadataResponseBroker:
@@ -58,6 +58,7 @@ from barnabas_wire.kafka.primitives import (
     too_many,
     write_uvarint,
 )
+from barnabas_wire.lazy_dataclass import realised
 
 NEVER_FLEXIBLE = 1 << 15
 """FLEXIBLE_FROM of a message that has no flexible version."""
@@ -233,7 +234,7 @@ _INTEGERS = {
 
 def fields_of(cls: type) -> list[tuple[str, FieldSpec]]:
     """Name and wire side of every field of a declared message, in wire order."""
-    return [(field.name, field.metadata["wire"]) for field in dataclasses.fields(cls)]
+    return [(field.name, field.metadata["wire"]) for field in dataclasses.fields(realised(cls))]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

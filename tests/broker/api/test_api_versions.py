@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from dataclasses import replace
+
+import pytest
 
 from barnabas_broker.api import registry
 from barnabas_broker.metadata.cache import MetadataCache
@@ -11,6 +15,7 @@ from barnabas_quorum.image.features import TWO_PHASE_VERSION, FeaturesImage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from barnabas_wire.kafka.schema import decode_response, message_classes
 from tests.support.listener import RawClient, make_services, running_server
 
@@ -80,7 +85,34 @@ def test_the_table_covers_what_clients_need_and_nothing_that_no_message_declares
         assert api.min_version >= request_class.MIN_VERSION or api.key == ApiKey.PRODUCE, api.key.name
 
 
+def test_what_is_served_is_known_before_its_file_is_imported() -> None:
+    """A broker of a throw-away cluster imports the handlers of a key with its first request, and offers all before."""
+    code = """
+import sys
+from barnabas_broker.api.registry import APIS, SERVED, VERSIONS_SERVED, api_of, load_handlers
+from barnabas_wire.kafka.messages import ApiKey
+assert not APIS
+found = api_of(ApiKey.DESCRIBE_ACLS)
+assert found is APIS[ApiKey.DESCRIBE_ACLS] and set(APIS) == set(SERVED["acls"]), APIS
+assert api_of(32_000) is None
+load_handlers()
+assert [(api.key, api.min_version, api.max_version) for _, api in sorted(APIS.items())] == list(VERSIONS_SERVED)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_a_listener_imports_a_handler_with_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.load_handlers()
+    known = dict(registry.APIS)
+    monkeypatch.delitem(registry.APIS, ApiKey.METADATA, raising=False)
+    async with running_server(make_services()) as server:
+        monkeypatch.setitem(registry.APIS, ApiKey.METADATA, known[ApiKey.METADATA])
+        client = await RawClient.connect(server)
+        assert (await client.call(MetadataRequest(topics=[]), 12)).topics == []
+
+
 async def test_every_version_is_answered_with_the_whole_table() -> None:
+    registry.load_handlers()
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
         for version in range(5):

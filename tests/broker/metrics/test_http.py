@@ -18,10 +18,14 @@ class Node:
     def __init__(self) -> None:
         self.dead: list[str] = []
         self.unready: list[str] = []
+        self.amiss: list[str] = []
         self.port = 0
         self.renders = 0
         self.is_held = threading.Event()
         self.is_held.set()
+
+    async def find_health(self) -> tuple[list[str], int]:
+        return self.amiss, 3
 
     def render(self, view: str) -> tuple[bytes, str]:
         self.renders += 1
@@ -38,6 +42,7 @@ async def node() -> AsyncIterator[Node]:
         views=("strimzi",),
         find_dead=lambda: found.dead,
         find_unready=lambda: found.unready,
+        find_health=found.find_health,
     )
     await server.start()
     (found.port,) = server.ports
@@ -77,6 +82,12 @@ async def test_head_has_no_body(node: Node) -> None:
     status, head, body = await get(node, "/metrics", "HEAD")
     assert (status, body) == (200, b"")
     assert b"Content-Length: 14" in head
+
+
+async def test_who_has_no_grpc_hears_how_the_cluster_is(node: Node) -> None:
+    assert (await get(node, "/healthz"))[::2] == (200, b"controller 3\n")
+    node.amiss = ["leaderless", "broker_down"]
+    assert (await get(node, "/healthz"))[::2] == (503, b"leaderless\nbroker_down\ncontroller 3\n")
 
 
 @pytest.mark.parametrize(("path", "attribute"), [("/livez", "dead"), ("/readyz", "unready")])

@@ -532,8 +532,16 @@ def test_cve_2026_82266_an_admin_listener_is_not_open_by_default(address: str) -
 
 async def test_cve_2026_123270_no_http_door_takes_a_thing_from_strangers() -> None:
     """An HTTP API without a login ran pipelines, and with them programs. Ours: metrics, to be read alone, and the console."""
+
+    async def well() -> tuple[list[str], int]:
+        return [], 1
+
     server = HttpServer(
-        addresses=[("127.0.0.1", 0)], render=lambda view: (b"m 1\n", "text/plain"), find_dead=list, find_unready=list
+        addresses=[("127.0.0.1", 0)],
+        render=lambda view: (b"m 1\n", "text/plain"),
+        find_dead=list,
+        find_unready=list,
+        find_health=well,
     )
     await server.start()
     for method in ("POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"):

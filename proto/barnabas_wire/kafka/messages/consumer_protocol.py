@@ -6,11 +6,11 @@ end, so it is read as the newest version declared here, and what follows is left
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, decode, encode_request, int32, raw, string
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, string
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -13,14 +13,13 @@ Version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import (
     Buffer,
 )
 from barnabas_wire.kafka.schema import Message, array, int8, int16, int32, int64, records, string, struct, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 REQUEST_ELEMENTS_MAX = 100_000
 """Most topics and partitions, counted together, that the broker takes in one request. A follower asks for all that it follows

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, int64, string, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -8,10 +8,9 @@ prepared it, from whoever has them. ApiVersions offers this from barnabas.two.ph
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import Message, int16, int32, int64, string
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct as struct_module
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ from barnabas_wire.kafka.primitives import (
     write_uvarint,
 )
 from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, records, string, struct, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 ADVERTISED_MIN_VERSION = 0
 """What ApiVersions says; see above."""
