@@ -64,8 +64,6 @@ def serve(descriptor: int, run: Run) -> int:
     """
     for name in IMPORTED:
         importlib.import_module(name)
-    importlib.import_module("barnabas_broker.api.registry").load_handlers()
-    importlib.import_module("barnabas_wire.lazy_dataclass").realise_all()
     package = _package()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
     gc.collect()
