@@ -72,9 +72,8 @@ def _enter_network(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    from barnabas_broker.node.fork_server import serve
-
     from barnabas_broker.api.registry import load_handlers
+    from barnabas_broker.node.fork_server import serve
     from barnabas_wire.lazy_dataclass import realise_all
 
     importlib.import_module(IMPORTED)
