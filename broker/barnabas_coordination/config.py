@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
+CONSUMER_ASSIGNORS = ("uniform", "range")
+"""Those that are built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,91 @@ class GroupCoordinatorConfig:
     )
     group_max_size: int = field(
         default=GROUP_MAX_SIZE_UNLIMITED,
-        metadata={"key": "group.max.size", "doc": "Most members of one group."},
+        metadata={"key": "group.max.size", "doc": "Most members of one group of the classic protocol."},
+    )
+    group_consumer_session_timeout_ms: int = field(
+        default=45_000,
+        metadata={
+            "key": "group.consumer.session.timeout.ms",
+            "doc": "How long a member of the consumer protocol (KIP-848) may be silent before it is out, in ms; a group's own "
+            "consumer.session.timeout.ms comes first.",
+        },
+    )
+    group_consumer_min_session_timeout_ms: int = field(
+        default=45_000,
+        metadata={
+            "key": "group.consumer.min.session.timeout.ms",
+            "doc": "Least consumer.session.timeout.ms of a group, in ms; what is less counts as this.",
+        },
+    )
+    group_consumer_max_session_timeout_ms: int = field(
+        default=60_000,
+        metadata={
+            "key": "group.consumer.max.session.timeout.ms",
+            "doc": "Most consumer.session.timeout.ms of a group, in ms; what is more counts as this.",
+        },
+    )
+    group_consumer_heartbeat_interval_ms: int = field(
+        default=5_000,
+        metadata={
+            "key": "group.consumer.heartbeat.interval.ms",
+            "doc": "How often members of the consumer protocol are to be heard, in ms; a group's own consumer.heartbeat.interval.ms "
+            "comes first.",
+        },
+    )
+    group_consumer_min_heartbeat_interval_ms: int = field(
+        default=5_000,
+        metadata={
+            "key": "group.consumer.min.heartbeat.interval.ms",
+            "doc": "Least consumer.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
+        },
+    )
+    group_consumer_max_heartbeat_interval_ms: int = field(
+        default=15_000,
+        metadata={
+            "key": "group.consumer.max.heartbeat.interval.ms",
+            "doc": "Most consumer.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
+        },
+    )
+    group_consumer_assignment_interval_ms: int = field(
+        default=1_000,
+        metadata={
+            "key": "group.consumer.assignment.interval.ms",
+            "doc": "Least time between two assignments of a group, in ms (KIP-1263): members that come at once cost one; a group's own "
+            "consumer.assignment.interval.ms comes first.",
+        },
+    )
+    group_consumer_min_assignment_interval_ms: int = field(
+        default=0,
+        metadata={
+            "key": "group.consumer.min.assignment.interval.ms",
+            "doc": "Least consumer.assignment.interval.ms of a group, in ms; what is less counts as this.",
+        },
+    )
+    group_consumer_max_assignment_interval_ms: int = field(
+        default=15_000,
+        metadata={
+            "key": "group.consumer.max.assignment.interval.ms",
+            "doc": "Most consumer.assignment.interval.ms of a group, in ms; what is more counts as this.",
+        },
+    )
+    group_consumer_max_size: int = field(
+        default=GROUP_MAX_SIZE_UNLIMITED,
+        metadata={"key": "group.consumer.max.size", "doc": "Most members of one group of the consumer protocol."},
+    )
+    group_consumer_assignors: tuple[str, ...] = field(
+        default=("uniform", "range"),
+        metadata={
+            "key": "group.consumer.assignors",
+            "doc": "Assignors that members of the consumer protocol may ask for; the first serves those that do not ask.",
+        },
+    )
+    group_consumer_regex_refresh_interval_ms: int = field(
+        default=600_000,
+        metadata={
+            "key": "group.consumer.regex.refresh.interval.ms",
+            "doc": "How often the regular expressions that members subscribe by are resolved anew where no topic came, in ms.",
+        },
     )
 
     def __post_init__(self) -> None:
@@ -112,6 +198,9 @@ class GroupCoordinatorConfig:
             "offsets_load_buffer_size",
             "group_min_session_timeout_ms",
             "group_max_size",
+            "group_consumer_max_size",
+            "group_consumer_min_session_timeout_ms",
+            "group_consumer_min_heartbeat_interval_ms",
         )
         for name in at_least_one:
             if getattr(self, name) < 1:
@@ -121,3 +210,33 @@ class GroupCoordinatorConfig:
                 raise ValueError(f"{name.replace('_', '.')} must be at least 0")
         if self.group_max_session_timeout_ms < self.group_min_session_timeout_ms:
             raise ValueError("group.max.session.timeout.ms must be at least group.min.session.timeout.ms")
+        for what, bounds in self.consumer_bounds.items():
+            value = getattr(self, f"group_consumer_{what}_ms")
+            if not bounds[0] <= value <= bounds[1]:
+                key = what.replace("_", ".")
+                raise ValueError(
+                    f"group.consumer.{key}.ms={value} must be from group.consumer.min.{key}.ms={bounds[0]} to "
+                    f"group.consumer.max.{key}.ms={bounds[1]}"
+                )
+        if self.group_consumer_min_assignment_interval_ms < 0:
+            raise ValueError("group.consumer.min.assignment.interval.ms must be at least 0")
+        if self.group_consumer_session_timeout_ms <= self.group_consumer_heartbeat_interval_ms:
+            raise ValueError(
+                "group.consumer.session.timeout.ms must be more than group.consumer.heartbeat.interval.ms: raise it"
+            )
+        if self.group_consumer_regex_refresh_interval_ms < 10_000:
+            raise ValueError("group.consumer.regex.refresh.interval.ms must be at least 10000")
+        unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
+        if unknown or not self.group_consumer_assignors:
+            raise ValueError(
+                f"group.consumer.assignors={','.join(self.group_consumer_assignors)}: name one or more of "
+                f"{', '.join(CONSUMER_ASSIGNORS)}"
+            )
+
+    @property
+    def consumer_bounds(self) -> dict[str, tuple[int, int]]:
+        """Least and most of what a group of the consumer protocol may set for itself, in ms."""
+        return {
+            what: (getattr(self, f"group_consumer_min_{what}_ms"), getattr(self, f"group_consumer_max_{what}_ms"))
+            for what in ("session_timeout", "heartbeat_interval", "assignment_interval")
+        }

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.messages import OffsetCommit
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import NO_TIMESTAMP, OffsetCommitRecord, OffsetValue
@@ -85,7 +86,7 @@ def commit_records(
 
 
 def expired_offsets(
-    group: ClassicGroup, offsets: GroupOffsets, *, now_ms: int, retention_ms: int
+    group: ClassicGroup | ConsumerGroup, offsets: GroupOffsets, *, now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
     """Keys whose time is over. A key with a commit on its way never is."""
     return [
@@ -95,10 +96,17 @@ def expired_offsets(
     ]
 
 
-def _is_expired(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
+def _is_expired(
+    group: ClassicGroup | ConsumerGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int
+) -> bool:
     """KIP-211: retention counts from the moment that nobody uses the offset any more. Kafka forgets what was committed for an
     empty group that once had members (by an operator, a consumer without membership) by the group's emptiness alone."""
-    if group.state is GroupState.EMPTY and group.protocol_type is not None:
+    if isinstance(group, ConsumerGroup):
+        # By the time of the commit, as in Kafka, even where the group has just become empty.
+        if group.is_subscribed_to(topic):
+            return False
+        since_ms = value.commit_timestamp_ms
+    elif group.state is GroupState.EMPTY and group.protocol_type is not None:
         since_ms = max(group.state_timestamp_ms, value.commit_timestamp_ms)
     elif group.protocol_type is None:
         since_ms = value.commit_timestamp_ms

@@ -5,7 +5,7 @@ Invariants: decode(encode(record)) == record; bytes that have another layout rai
 Read next:  shard.py, which replays these.
 
 Key (big endian; string = int16 length + utf-8, length -1 = null):
-    int16   record type         0, 1 = committed offset; 2 = group metadata; others belong to newer protocols
+    int16   record type         0, 1 = committed offset; 2 = group metadata; 3 to 8, 16: consumer/records.py; others are not known
     type 0, 1:  string group, string topic, int32 partition
     type 2:     string group
 Value: null = tombstone (the offset, or the group, is gone). Otherwise
@@ -29,6 +29,8 @@ import struct
 from typing import NamedTuple, TypeVar
 
 from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.group.consumer import records as consumer
+from barnabas_coordination.group.consumer.records import ConsumerRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -116,7 +118,7 @@ class GroupMetadataRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-GroupRecord = OffsetCommitRecord | GroupMetadataRecord
+GroupRecord = OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord
 
 
 # ---- the bytes, declared as Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, … -------------
@@ -180,8 +182,11 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, OffsetCommitRecord):
             key = _pack(_OffsetCommitKey(record.group_id, record.topic, record.partition), OFFSET_COMMIT_KEY_VERSION)
             return key, None if record.value is None else _encode_offset(record.value)
-        key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
-        return key, None if record.value is None else _encode_group(record.value)
+        if isinstance(record, GroupMetadataRecord):
+            key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
+            return key, None if record.value is None else _encode_group(record.value)
+        record_type, named, value = consumer.to_messages(record)
+        return _pack(named, record_type), None if value is None else _pack(value, consumer.VALUE_VERSION)
     except struct.error as error:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a group record: {error}") from error
 
@@ -210,7 +215,7 @@ def _encode_group(value: GroupMetadataValue) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Key and value -> record; None for a type that belongs to another protocol (KIP-848, share groups).
+    """Key and value -> record; None for a type that belongs to another protocol (share groups, Streams groups).
 
     Raises CorruptRecord when the bytes do not have the layout above.
     """
@@ -223,7 +228,12 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if version == GROUP_METADATA_KEY_VERSION:
         group = _unpack(_GroupMetadataKey, key).group
         return GroupMetadataRecord(group, None if value is None else _decode_group(value))
-    return None
+    types = consumer.message_types(version)
+    if types is None:
+        return None
+    key_type, value_type = types
+    found = None if value is None or value_type is None else _unpack(value_type, value)
+    return consumer.from_messages(version, _unpack(key_type, key), found, is_tombstone=value is None)
 
 
 def _version(data: bytes) -> int:

@@ -21,7 +21,11 @@ from barnabas_coordination.errors import (
     InvalidSessionTimeout,
     RebalanceInProgress,
 )
-from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.consumer.messages import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    HeartbeatOutcome,
+)
 from barnabas_coordination.group.messages import (
     CommittedOffset,
     GroupDescription,
@@ -35,10 +39,10 @@ from barnabas_coordination.group.messages import (
     SyncOutcome,
     SyncRequest,
 )
-from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.shard import AnyGroup, GroupShard
 from barnabas_coordination.internal_topic import InternalTopic, MetadataSource
 from barnabas_coordination.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
-from barnabas_coordination.shard import Marker, Writer
+from barnabas_coordination.shard import CoordinatorResult, Marker, Ticket, Writer
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
@@ -77,7 +81,7 @@ class GroupCoordinator:
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group",
             log=log,
-            make_shard=lambda: GroupShard(config, may_judge_age=may_judge_age),
+            make_shard=lambda: GroupShard(config, may_judge_age=may_judge_age, image=lambda: metadata.image),
             clock_ms=clock_ms,
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             load_bytes=config.offsets_load_buffer_size,
@@ -181,6 +185,14 @@ class GroupCoordinator:
         except CoordinatorLoadInProgress:
             return  # every member gets a fresh session once the group is loaded
 
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatOutcome:
+        """A member of the consumer protocol joins, is there, or leaves. Raises KafkaError; see GroupShard.consumer_heartbeat."""
+        partition = self._member_partition(request.group_id)
+        outcome: HeartbeatOutcome = await self._runtime.write(
+            partition, lambda shard, ticket, now_ms: shard.consumer_heartbeat(request, ticket, now_ms=now_ms)
+        )
+        return outcome
+
     async def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveOutcome, ...]:
         """Members leave; one outcome each, in order. Raises KafkaError."""
         partition = self._member_partition(group_id)
@@ -248,6 +260,10 @@ class GroupCoordinator:
         shard = self._runtime.shard(self.partition_for(group_id))
         return frozenset(partition for partition in partitions if shard.is_unstable(group_id, partition))
 
+    def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Raises the KafkaError that refuses a member's fetch by its epoch; see GroupShard.allow_fetch."""
+        self._runtime.shard(self.partition_for(group_id)).allow_fetch(group_id, member_id, epoch)
+
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Everything the group has committed something for. Raises KafkaError."""
         return self._runtime.shard(self.partition_for(group_id)).committed_partitions(group_id)
@@ -279,10 +295,10 @@ class GroupCoordinator:
                     found += self._runtime.shard(partition).committed_offsets()
         return found
 
-    def existing_groups(self) -> list[ClassicGroup]:
+    def existing_groups(self) -> list[AnyGroup]:
         """Every group here but for those that are still being read, to be read only. For metrics: may be called from another
         thread, and raises RuntimeError there when a group comes or goes meanwhile."""
-        found: list[ClassicGroup] = []
+        found: list[AnyGroup] = []
         for partition, state in sorted(self._runtime.partitions.items()):
             if state is ShardState.ACTIVE:
                 with contextlib.suppress(KafkaError):  # it was resigned meanwhile
@@ -290,8 +306,20 @@ class GroupCoordinator:
         return found
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """One group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
+        """One classic group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
         return self._runtime.shard(self.partition_for(group_id)).describe_group(group_id)
+
+    async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """One group of the consumer protocol, as it is once all that was decided is committed. Raises KafkaError, GROUP_ID_NOT_FOUND among
+        them."""
+
+        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
+            result = CoordinatorResult()
+            result.reply(ticket, shard.describe_consumer_group(group_id))
+            return result
+
+        described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
+        return described
 
     async def delete_group(self, group_id: str) -> None:
         """Forget a group that has no members, with its offsets. Raises KafkaError; see GroupShard.delete_group."""

@@ -10,19 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import assert_never
 
 from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InconsistentGroupProtocol,
     NonEmptyGroup,
     UnknownMemberId,
 )
 from barnabas_coordination.group import joining, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
 from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.consumer import commits, fencing, slices, target
+from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
+from barnabas_coordination.group.consumer.description import describe as describe_consumers
+from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.consumer.messages import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    Surroundings,
+)
+from barnabas_coordination.group.consumer.records import (
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupPartitionMetadataRecord,
+    ConsumerRecord,
+)
+from barnabas_coordination.group.consumer.settings import settings_of
+from barnabas_coordination.group.consumer.soft_state import SoftState
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
     CommittedOffset,
@@ -39,7 +56,7 @@ from barnabas_coordination.group.offsets import GroupOffsets, commit_records, ex
 from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
-from barnabas_coordination.group.states import GroupState, TimerKey
+from barnabas_coordination.group.states import GroupState, TimerKey, TimerKind
 from barnabas_coordination.shard import (
     CoordinatorResult,
     Marker,
@@ -48,10 +65,15 @@ from barnabas_coordination.shard import (
     TransactionEnd,
     Writer,
 )
+from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
 
 CLASSIC = "classic"
+CONSUMER = "consumer"
+AnyGroup = ClassicGroup | ConsumerGroup
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 EXPIRY = "offsets expiry"
 """Key of the timer that looks for expired offsets."""
@@ -63,11 +85,24 @@ EXPIRY_CONTINUE_MS = 100
 class GroupShard:
     """State of one partition of `__consumer_offsets`. Meets CoordinatorShard."""
 
-    def __init__(self, config: GroupCoordinatorConfig, *, may_judge_age: Callable[[], bool] = lambda: True) -> None:
-        """may_judge_age: whether the broker's clock may be believed now, so that old offsets may go."""
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        *,
+        may_judge_age: Callable[[], bool] = lambda: True,
+        image: Callable[[], MetadataImage] = lambda: MetadataImage.EMPTY,
+    ) -> None:
+        """may_judge_age: whether the broker's clock may be believed now, so that old offsets may go; `image`: the metadata of now, which
+        groups of the consumer protocol assign by."""
         self._config = config
         self._may_judge_age = may_judge_age
-        self.groups: dict[str, ClassicGroup] = {}
+        self._image = image
+        self.groups: dict[str, AnyGroup] = {}
+        self._overruled: dict[str, ConsumerGroup] = {}
+        """What the log has of consumer groups under the names of classic ones: a version that does not know consumer groups
+        coordinated here meanwhile. It goes once the log is read."""
+        self._founding: dict[str, SoftState] = {}
+        """Of groups whose first record is on its way: what their founding step began goes on in the group that the record makes."""
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
 
@@ -80,11 +115,21 @@ class GroupShard:
     def join(self, request: JoinRequest, ticket: Ticket, *, new_member_id: str, now_ms: int) -> CoordinatorResult:
         """JoinGroup: see joining.join. Only a member without an id founds a group."""
         group = self.groups.get(request.group_id)
+        tombstones: list[ConsumerRecord] = []
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                raise InconsistentGroupProtocol(
+                    f"group {request.group_id} has members of group.protocol=consumer: join with that, or wait until they are gone"
+                )
+            # An empty group is of no protocol: it becomes what its first member speaks.
+            tombstones = fencing.group_tombstones(group)
+            group = None
         if group is None:
             if request.member_id != NO_MEMBER:
                 raise UnknownMemberId(f"there is no group {request.group_id}")
             group = self._new_group(request.group_id)
         result = joining.join(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
+        result.records[:0] = tombstones
         self.groups[request.group_id] = group
         return result
 
@@ -101,7 +146,7 @@ class GroupShard:
     ) -> CoordinatorResult:
         """LeaveGroup; every member of an unknown group is unknown."""
         group = self.groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             return sessions.leave(group, members, ticket, now_ms=now_ms)
         result = CoordinatorResult()
         result.reply(ticket, tuple(LeaveOutcome(*leaving, ErrorCode.UNKNOWN_MEMBER_ID) for leaving in members))
@@ -110,12 +155,14 @@ class GroupShard:
     def abandon(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """Nobody waits for this ticket any more: see sessions.abandon."""
         group = self.groups.get(group_id)
-        return CoordinatorResult() if group is None else sessions.abandon(group, ticket, now_ms=now_ms)
+        if isinstance(group, ClassicGroup):
+            return sessions.abandon(group, ticket, now_ms=now_ms)
+        return CoordinatorResult()
 
     def forget_pending(self, group_id: str, member_id: str, *, now_ms: int) -> CoordinatorResult:
         """Nobody will come back under this id: see sessions.forget_pending."""
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return CoordinatorResult()
         result = sessions.forget_pending(group, member_id, now_ms=now_ms)
         self._forget_if_vacant(group)
@@ -125,7 +172,57 @@ class GroupShard:
         group = self.groups.get(member.group_id)
         if group is None:
             raise UnknownMemberId(f"there is no group {member.group_id}")
+        if isinstance(group, ConsumerGroup):
+            raise UnknownMemberId(f"group {member.group_id} is of group.protocol=consumer")
         return group
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """ConsumerGroupHeartbeat: see consumer/heartbeat.py. Only a member that joins founds a group, or takes over an empty one.
+
+        Raises KafkaError as consumer_heartbeat.heartbeat, and GROUP_ID_NOT_FOUND.
+        """
+        group = self.groups.get(request.group_id)
+        records: list[GroupRecord] = []
+        timers = CoordinatorResult()
+        if isinstance(group, ClassicGroup):
+            records, timers = self._given_up(group, request)
+            group = None
+        if group is None:
+            if request.epoch != JOINS:
+                raise GroupIdNotFound(f"there is no group {request.group_id}")
+            group = ConsumerGroup(request.group_id)
+        around = self._around(request.group_id, now_ms)
+        if request.epoch < JOINS:
+            return fencing.leave(group, request, ticket, around.topics)
+        result = consumer_heartbeat.heartbeat(group, request, ticket, around)
+        result.records[:0] = records
+        result.timers[:0] = timers.timers
+        if self.groups.get(request.group_id) is not group:
+            self._founding[request.group_id] = group.soft
+        return result
+
+    def _given_up(self, group: ClassicGroup, request: ConsumerHeartbeat) -> tuple[list[GroupRecord], CoordinatorResult]:
+        """An empty group becomes what its first member speaks. Raises GROUP_ID_NOT_FOUND for another, as Kafka does."""
+        if group.state is not GroupState.EMPTY or request.epoch != JOINS:
+            raise GroupIdNotFound(
+                f"group {request.group_id} is of group.protocol=classic: join with that, or wait until its members are gone"
+            )
+        result = CoordinatorResult()
+        for member_id in group.pending_members:
+            result.cancel(group.session_timer(member_id))
+        return [GroupMetadataRecord(request.group_id, None)] if group.has_record else [], result
+
+    def _around(self, group_id: str, now_ms: int) -> Surroundings:
+        image, config = self._image(), self._config
+        return Surroundings(
+            topics=image.topics,
+            metadata_offset=image.offset,
+            settings=settings_of(config, image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))),
+            default_assignor=config.group_consumer_assignors[0],
+            size_max=config.group_consumer_max_size,
+            regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            now_ms=now_ms,
+        )
 
     def _new_group(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(
@@ -142,7 +239,10 @@ class GroupShard:
         Raises KafkaError as sessions.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
         """
         group = self.groups.get(commit.member.group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            commits.allow_commit(group, commit)
+            result = CoordinatorResult()
+        elif group is not None:
             result = sessions.allow_commit(group, commit.member)
         elif commit.member.generation < 0:
             result = CoordinatorResult()
@@ -163,7 +263,9 @@ class GroupShard:
         Raises KafkaError as sessions.allow_commit_in_transaction, and ILLEGAL_GENERATION (KIP-447).
         """
         group = self.groups.get(commit.member.group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            commits.allow_commit(group, commit, is_transactional=True)
+        elif group is not None:
             sessions.allow_commit_in_transaction(group, commit.member)
         elif commit.member.generation >= 0:
             raise IllegalGeneration(f"there is no group {commit.member.group_id}")
@@ -192,6 +294,12 @@ class GroupShard:
             return NOTHING_COMMITTED
         return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.topic_id)
 
+    def allow_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Whether a member may fetch offsets by its epoch: see commits.allow_fetch; classic members are not asked."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            commits.allow_fetch(group, member_id, epoch)
+
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Partitions for which the group has committed something, sorted."""
         offsets = self.offsets.get(group_id)
@@ -213,8 +321,8 @@ class GroupShard:
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
         """
         group = self._existing_group(group_id)
-        has_members = group.state is not GroupState.EMPTY
-        if has_members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        has_members = bool(group.members) if isinstance(group, ConsumerGroup) else group.state is not GroupState.EMPTY
+        if has_members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroup(f"group {group_id} has members")
         present = self._offsets_of(group_id)
         result = CoordinatorResult()
@@ -248,32 +356,43 @@ class GroupShard:
         """Every group here, by id."""
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            if isinstance(group, ClassicGroup)
+            else GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER)
             for group in self.existing_groups()
         ]
 
-    def existing_groups(self) -> list[ClassicGroup]:
+    def existing_groups(self) -> list[AnyGroup]:
         """The same, to be read only."""
         return [group for _, group in sorted(self.groups.items()) if not self._is_forgettable(group)]
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """One group. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        return self._existing_group(group_id).describe()
+        """One classic group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._existing_group(group_id)
+        if isinstance(group, ConsumerGroup):
+            raise GroupIdNotFound(f"group {group_id} is not a classic group")
+        return group.describe()
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """One group of the consumer protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._existing_group(group_id)
+        if isinstance(group, ClassicGroup):
+            raise GroupIdNotFound(f"group {group_id} is not a consumer group")
+        return describe_consumers(group, target.assignor_name(group, self._config.group_consumer_assignors[0]))
 
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing_group(group_id)
-        if group.state is not GroupState.EMPTY:
+        if group.state != GroupState.EMPTY:
             raise NonEmptyGroup(f"group {group_id} has members")
         result = CoordinatorResult()
         # what open transactions wrote goes too: their markers must not bring it back
         keys = self._offsets_of(group_id).union(self.pending.keys_of(group_id))
         result.records.extend(self._tombstones(group_id, sorted(keys)))
-        if group.has_record:
-            result.records.append(GroupMetadataRecord(group_id, None))
+        result.records.extend(_group_tombstones(group))
         result.reply(ticket, None)
         return result
 
-    def _existing_group(self, group_id: str) -> ClassicGroup:
+    def _existing_group(self, group_id: str) -> AnyGroup:
         group = self.groups.get(group_id)
         if group is None or self._is_forgettable(group):
             raise GroupIdNotFound(f"there is no group {group_id}")
@@ -288,7 +407,14 @@ class GroupShard:
         """Give every member of every group a fresh session and start looking for expired offsets."""
         result = CoordinatorResult()
         for group in self.groups.values():
-            result.timers.extend(sessions.resume(group).timers)
+            if isinstance(group, ClassicGroup):
+                result.timers.extend(sessions.resume(group).timers)
+            else:
+                session_timeout_ms = self._around(group.group_id, now_ms).settings.session_timeout_ms
+                result.timers.extend(fencing.resume(group, session_timeout_ms).timers)
+        for overruled in self._overruled.values():
+            result.records.extend(fencing.group_tombstones(overruled))
+        self._overruled.clear()
         result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
         return result
 
@@ -300,6 +426,13 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         if group is None:
             return CoordinatorResult()
+        if isinstance(group, ConsumerGroup):
+            around = self._around(group.group_id, now_ms)
+            if key.kind in (TimerKind.TARGET, TimerKind.REGEX):
+                return slices.on_slice(group, key, around)
+            return fencing.on_timer(group, key, around.topics)
+        if key.kind not in (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.SYNC):
+            return CoordinatorResult()  # the group was one of the consumer protocol when it was armed
         result = sessions.on_timer(group, key, now_ms=now_ms)
         self._forget_if_vacant(group)
         return result
@@ -326,8 +459,9 @@ class GroupShard:
                 left.difference_update(gone)
             if self.pending.has_group(group_id):
                 continue
-            if not left and group.state is GroupState.EMPTY and group.has_record and not group.pending_members:
-                result.records.append(GroupMetadataRecord(group_id, None))
+            is_unused = isinstance(group, ConsumerGroup) or not group.pending_members
+            if not left and group.state == GroupState.EMPTY and is_unused:
+                result.records.extend(_group_tombstones(group))
             self._forget_if_vacant(group)
         result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
         return result
@@ -357,7 +491,7 @@ class GroupShard:
             case GroupMetadataRecord():
                 self._replay_group(record)
             case _:
-                assert_never(record)
+                self._replay_consumers(record)
 
     def _replay_offset(self, record: OffsetCommitRecord) -> None:
         group_id = record.group_id
@@ -374,6 +508,11 @@ class GroupShard:
 
     def _replay_group(self, record: GroupMetadataRecord) -> None:
         group = self.groups.get(record.group_id)
+        if isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            self._overruled[record.group_id] = group
+            group = None
         if record.value is not None:
             if group is None:
                 group = self.groups[record.group_id] = self._new_group(record.group_id)
@@ -385,11 +524,38 @@ class GroupShard:
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
+    def _replay_consumers(self, record: ConsumerRecord) -> None:
+        group_id = record.group_id
+        group = self.groups.get(group_id)
+        is_tombstone = (
+            record.is_tombstone if isinstance(record, ConsumerGroupPartitionMetadataRecord) else record.value is None
+        )
+        if isinstance(group, ConsumerGroup):
+            group.replay(record)
+            if is_tombstone and isinstance(record, ConsumerGroupMetadataRecord):
+                del self.groups[group_id]
+                if self._offsets_of(group_id):
+                    self.groups[group_id] = self._new_group(group_id)
+        elif not is_tombstone:
+            if group is None or not group.has_record:
+                group = self.groups[group_id] = ConsumerGroup(group_id)
+                group.soft = self._founding.pop(group_id, group.soft)
+            else:
+                group = self._overruled.setdefault(group_id, ConsumerGroup(group_id))
+            group.replay(record)
+
     def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
         """Records could not be appended; a generation among them needs its group's care, see rebalance.on_refused."""
         for record in result.records:
-            if isinstance(record, GroupMetadataRecord) and record.value is not None:
-                return rebalance.on_refused(self.groups[record.group_id], record.value, result, error)
+            if isinstance(record, OffsetCommitRecord):
+                continue
+            group = self.groups.get(record.group_id)
+            if isinstance(record, GroupMetadataRecord):
+                if record.value is not None and isinstance(group, ClassicGroup):
+                    return rebalance.on_refused(group, record.value, result, error)
+            elif not isinstance(group, ClassicGroup):
+                self._founding.pop(record.group_id, None)
+                return fencing.on_refused(group, result, error)
         return result.refused(error)
 
     def on_committed(self, record: GroupRecord | Pending | TransactionEnd) -> None:
@@ -406,10 +572,19 @@ class GroupShard:
         if offsets.is_settled_and_empty:
             del self.offsets[record.group_id]
 
-    def _is_forgettable(self, group: ClassicGroup) -> bool:
+    def _is_forgettable(self, group: AnyGroup) -> bool:
+        if isinstance(group, ConsumerGroup):
+            return False  # the log has it
         group_id = group.group_id
         return group.is_vacant and not self._offsets_of(group_id) and not self.pending.has_group(group_id)
 
-    def _forget_if_vacant(self, group: ClassicGroup) -> None:
+    def _forget_if_vacant(self, group: AnyGroup) -> None:
         if self._is_forgettable(group):
             self.groups.pop(group.group_id, None)
+
+
+def _group_tombstones(group: AnyGroup) -> list[GroupRecord]:
+    """What makes the log forget a group without members, but for its offsets."""
+    if isinstance(group, ConsumerGroup):
+        return list(fencing.group_tombstones(group))
+    return [GroupMetadataRecord(group.group_id, None)] if group.has_record else []

@@ -40,10 +40,14 @@ class TimerKind(Enum):
     SESSION = "session"
     REBALANCE = "rebalance"
     SYNC = "sync"
+    TARGET = "target"
+    """The next slice of the targets of a consumer group."""
+    REGEX = "regex"
+    """The next slice of resolving its regular expressions."""
 
 
 class TimerKey(NamedTuple):
-    """Key of a group's timer; member id only for sessions."""
+    """Key of a group's timer; member id only for sessions, and for what a member of a consumer group has to give up."""
 
     kind: TimerKind
     group_id: str

@@ -11,6 +11,7 @@ from typing import Any
 
 from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.errors import NotCoordinator
+from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.messages import (
     JoinOutcome,
     JoinRequest,
@@ -24,6 +25,7 @@ from barnabas_coordination.group.messages import (
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
 from barnabas_coordination.shard import ArmTimer, CoordinatorResult, Reply, Ticket
+from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
 
@@ -43,12 +45,18 @@ def subscription(*topics: str, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
 RANGE = (("range", subscription(TOPIC)),)
 
 
+def classic(shard: GroupShard) -> dict[str, ClassicGroup]:
+    """Its groups of the classic protocol."""
+    return {name: group for name, group in shard.groups.items() if isinstance(group, ClassicGroup)}
+
+
 class GroupDriver:
     """One shard, one log."""
 
     def __init__(self, **config: Any) -> None:
         self.config = GroupCoordinatorConfig(**{"group_initial_rebalance_delay_ms": DELAY_MS} | config)
-        self.shard = GroupShard(self.config)
+        self.image = MetadataImage.EMPTY
+        self.shard = self.new_shard()
         self.now_ms = 1_000_000
         self.log: list[Any] = []
         self.committed = 0
@@ -61,6 +69,10 @@ class GroupDriver:
         self.on_answer: Callable[[Ticket, Any], None] = lambda ticket, outcome: None
         self._parked: list[tuple[int, Reply]] = []
         self._ids = 0
+
+    def new_shard(self) -> GroupShard:
+        """One that has read nothing."""
+        return GroupShard(self.config, image=lambda: self.image)
 
     # ---- what the runtime does -----------------------------------------------------------------------------------
 
@@ -87,7 +99,7 @@ class GroupDriver:
                 *(group.state, group.generation, group.protocol, group.leader_id),
                 [(m.member_id, m.instance_id, m.protocols, m.assignment) for m in group.members.values()],
             )
-            for name, group in self.shard.groups.items()
+            for name, group in classic(self.shard).items()
         }
 
     def perform(self, result: CoordinatorResult) -> None:
@@ -150,7 +162,7 @@ class GroupDriver:
 
     def reload(self) -> GroupShard:
         """A shard that has read the log."""
-        shard = GroupShard(self.config)
+        shard = self.new_shard()
         for record in self.log:
             shard.replay(record)
             shard.on_committed(record)

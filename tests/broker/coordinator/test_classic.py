@@ -21,23 +21,24 @@ from tests.broker.coordinator.group_driver import (
     SESSION_MS,
     TOPIC,
     GroupDriver,
+    classic,
     subscription,
 )
 
 
 def state(driver: GroupDriver) -> GroupState:
-    return driver.shard.groups[GROUP].state
+    return classic(driver.shard)[GROUP].state
 
 
 def generation(driver: GroupDriver) -> int:
-    return driver.shard.groups[GROUP].generation
+    return classic(driver.shard)[GROUP].generation
 
 
 # ---- join ------------------------------------------------------------------------------------------------------------
 
 
 def rebalances(driver: GroupDriver) -> Counter[RebalanceReason]:
-    return driver.shard.groups[GROUP].stats.rebalances
+    return classic(driver.shard)[GROUP].stats.rebalances
 
 
 def test_a_new_member_is_reported_its_id_first_and_joins_with_it() -> None:
@@ -163,7 +164,7 @@ def test_when_the_leader_does_not_come_back_another_joined_member_leads() -> Non
     driver.advance(SESSION_MS)
     outcome = driver.joined(again)
     assert (outcome.leader_id, len(outcome.members)) == (other, 1)
-    assert leader not in driver.shard.groups[GROUP].members
+    assert leader not in classic(driver.shard)[GROUP].members
 
 
 def test_a_follower_that_asks_again_is_reported_the_current_generation_without_a_rebalance() -> None:
@@ -325,7 +326,7 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout() -> None:
     waiting = driver.sync(follower, 1)
     driver.advance(REBALANCE_MS)
     assert driver.code(waiting) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert set(driver.shard.groups[GROUP].members) == {follower}
+    assert set(classic(driver.shard)[GROUP].members) == {follower}
     assert driver.code(driver.heartbeat(leader, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.SYNC_TIMEOUT: 1}
 
@@ -425,7 +426,7 @@ def test_a_member_that_abandoned_its_sync_and_never_asks_again_is_out() -> None:
         driver.advance(SESSION_MS // 2)
         driver.heartbeat(follower, 1)
         driver.heartbeat(leader, 1)
-    assert set(driver.shard.groups[GROUP].members) == {leader}
+    assert set(classic(driver.shard)[GROUP].members) == {leader}
 
 
 # ---- leave -----------------------------------------------------------------------------------------------------------
@@ -454,7 +455,7 @@ def test_a_group_whose_emptiness_cannot_be_written_is_empty_all_the_same() -> No
 def test_every_leaving_member_is_answered_in_order() -> None:
     driver = GroupDriver()
     ids = driver.stable_group(3, instances=("a", "b", None))
-    static = driver.shard.groups[GROUP].static_members
+    static = classic(driver.shard)[GROUP].static_members
     plain = next(member_id for member_id in ids if member_id not in static.values())
     left = driver.leave(("stranger", None), ("", "a"), ("", "nobody"), ("wrong", "b"), (plain, None), (plain, None))
     assert [outcome.error for outcome in driver.outcome(left)] == [
@@ -466,7 +467,7 @@ def test_every_leaving_member_is_answered_in_order() -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
     assert [outcome[:2] for outcome in driver.outcome(left)][1] == ("", "a")
-    assert len(driver.shard.groups[GROUP].members) == 1
+    assert len(classic(driver.shard)[GROUP].members) == 1
     assert state(driver) is GroupState.PREPARING_REBALANCE
     assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.LEAVE: 1}
 
@@ -500,7 +501,7 @@ def test_leaving_an_unknown_group_is_answered_for_every_member() -> None:
 def test_a_static_member_comes_back_to_its_assignment_without_a_rebalance() -> None:
     driver = GroupDriver()
     ids = driver.stable_group(2, instances=("a", "b"))
-    old = driver.shard.groups[GROUP].static_members["b"]
+    old = classic(driver.shard)[GROUP].static_members["b"]
     back = driver.joined(driver.join(instance="b"))
     assert (back.generation, state(driver)) == (1, GroupState.STABLE)
     assert back.member_id not in ids
@@ -515,7 +516,7 @@ def test_a_static_member_comes_back_to_its_assignment_without_a_rebalance() -> N
 def test_a_static_leader_that_comes_back_is_not_asked_to_assign_anew(version: int) -> None:
     driver = GroupDriver()
     old, _ = driver.stable_group(2, instances=("a", "b"))
-    instance = next(name for name, member in driver.shard.groups[GROUP].static_members.items() if member == old)
+    instance = next(name for name, member in classic(driver.shard)[GROUP].static_members.items() if member == old)
     back = driver.joined(driver.join(instance=instance, version=version))
     if version == 9:
         assert (back.skip_assignment, back.leader_id, len(back.members)) == (True, back.member_id, 2)
@@ -534,7 +535,7 @@ def test_a_static_member_that_subscribes_to_other_topics_makes_the_group_rebalan
 def test_a_static_member_whose_return_cannot_be_written_stays_who_it_was() -> None:
     driver = GroupDriver()
     driver.stable_group(2, instances=("a", "b"))
-    group = driver.shard.groups[GROUP]
+    group = classic(driver.shard)[GROUP]
     before = group.static_members["b"]
     driver.refuses = CoordinatorNotAvailable()
     assert driver.code(driver.join(instance="b")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -555,7 +556,7 @@ def test_the_older_of_two_parked_static_members_is_fenced() -> None:
 def test_a_static_member_is_not_dropped_for_missing_a_rebalance_but_for_its_session() -> None:
     driver = GroupDriver()
     driver.stable_group(2, instances=("a", None), session_ms=2 * REBALANCE_MS)
-    group = driver.shard.groups[GROUP]
+    group = classic(driver.shard)[GROUP]
     plain = next(member_id for member_id in group.members if member_id != group.static_members["a"])
     waiting = driver.join(plain, protocols=(("range", subscription("weather")),))
     driver.advance(REBALANCE_MS)
@@ -569,7 +570,7 @@ def test_a_static_member_is_not_dropped_for_missing_a_rebalance_but_for_its_sess
 
 def everything(driver: GroupDriver) -> dict[str, object]:
     """All that the group knows, copied."""
-    return copy.deepcopy({name: known for name, known in vars(driver.shard.groups[GROUP]).items() if name != "stats"})
+    return copy.deepcopy({name: known for name, known in vars(classic(driver.shard)[GROUP]).items() if name != "stats"})
 
 
 def test_a_refused_return_leaves_group_log_and_timers_as_they_were() -> None:
@@ -584,7 +585,7 @@ def test_a_refused_return_leaves_group_log_and_timers_as_they_were() -> None:
     assert (everything(driver), driver.timers, driver.log) == (before, timers, logged)
     driver.refuses = None
     back = driver.joined(driver.join(instance="b", protocols=offers, session_ms=2 * SESSION_MS))
-    member = driver.shard.groups[GROUP].members[back.member_id]
+    member = classic(driver.shard)[GROUP].members[back.member_id]
     assert (member.protocols, member.session_timeout_ms) == (offers, 2 * SESSION_MS)
     assert back.member_id not in ids
 
@@ -594,7 +595,7 @@ def test_a_refused_assignment_leaves_the_last_one_and_parks_nobody() -> None:
     leader, follower = driver.stable_group(2)
     tickets = driver.join(leader), driver.join(follower)
     assert {driver.joined(ticket).generation for ticket in tickets} == {2}
-    group = driver.shard.groups[GROUP]
+    group = classic(driver.shard)[GROUP]
     recorded, logged = driver.recorded(), list(driver.log)
     waiting = driver.sync(follower, 2)
     driver.refuses = CoordinatorNotAvailable()
@@ -615,14 +616,14 @@ def test_a_refused_emptying_leaves_the_log_as_it_was_and_the_group_knows_its_rec
     logged = list(driver.log)
     driver.refuses = CoordinatorNotAvailable()
     driver.leave((member, None))
-    assert (driver.log, driver.shard.groups[GROUP].has_record) == (logged, True)
+    assert (driver.log, classic(driver.shard)[GROUP].has_record) == (logged, True)
     assert list(driver.reload().groups[GROUP].members) == [member]
 
     fresh = GroupDriver(group_initial_rebalance_delay_ms=0)
     joined = fresh.joined(fresh.join(version=3))
     fresh.refuses = CoordinatorNotAvailable()
     fresh.leave((joined.member_id, None))
-    assert (state(fresh), fresh.shard.groups[GROUP].has_record, fresh.log) == (GroupState.EMPTY, False, [])
+    assert (state(fresh), classic(fresh.shard)[GROUP].has_record, fresh.log) == (GroupState.EMPTY, False, [])
 
 
 def test_a_renamed_member_that_never_syncs_is_out_after_the_rebalance_timeout() -> None:
@@ -633,9 +634,9 @@ def test_a_renamed_member_that_never_syncs_is_out_after_the_rebalance_timeout() 
     leader, _ = (driver.joined(ticket).member_id for ticket in tickets)
     driver.sync(leader, 1, {}, instance="a")
     back = driver.joined(driver.join(instance="b", session_ms=2 * REBALANCE_MS)).member_id
-    assert driver.shard.groups[GROUP].pending_sync == {back}
+    assert classic(driver.shard)[GROUP].pending_sync == {back}
     driver.advance(REBALANCE_MS)
-    assert set(driver.shard.groups[GROUP].members) == {leader}
+    assert set(classic(driver.shard)[GROUP].members) == {leader}
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -707,7 +708,7 @@ def test_a_rebalance_does_not_survive_and_starts_over_from_the_last_assignment()
 
 
 def pending(driver: GroupDriver) -> list[str]:
-    return list(driver.shard.groups[GROUP].pending_members)
+    return list(classic(driver.shard)[GROUP].pending_members)
 
 
 @pytest.mark.attack("A5", "member ids that were only asked for are counted")
@@ -750,7 +751,7 @@ def test_an_id_ends_with_the_connection_that_asked_for_it() -> None:
     driver.perform(driver.shard.forget_pending(GROUP, asked, now_ms=driver.now_ms))
     assert driver.joined(again).generation == 2
     driver.perform(driver.shard.forget_pending(GROUP, member, now_ms=driver.now_ms))
-    assert len(driver.shard.groups[GROUP].members) == 1, "who has joined stays"
+    assert len(classic(driver.shard)[GROUP].members) == 1, "who has joined stays"
 
 
 @pytest.mark.attack("A5", "what members say of themselves takes bounded memory")

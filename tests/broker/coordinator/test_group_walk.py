@@ -25,7 +25,7 @@ from barnabas_coordination.group.states import GroupState
 from barnabas_coordination.shard import Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
-from tests.broker.coordinator.group_driver import GROUP, TOPIC, GroupDriver, subscription
+from tests.broker.coordinator.group_driver import GROUP, TOPIC, GroupDriver, classic, subscription
 
 PARTITIONS = 4
 STEPS = 500
@@ -80,7 +80,7 @@ class Walk:
         self.driver.advance(1_000_000)
         self.check()
         assert not self.driver.open, f"unanswered for ever: {self.driver.open}"  # G5
-        group = self.driver.shard.groups.get(GROUP)
+        group = classic(self.driver.shard).get(GROUP)
         assert group is None or group.state is GroupState.EMPTY
 
     def act(self) -> None:
@@ -158,7 +158,7 @@ class Walk:
 
     def commit(self, client: Client) -> None:
         """G3, judged before the step: would the group's own books allow it?"""
-        group = self.driver.shard.groups.get(GROUP)
+        group = classic(self.driver.shard).get(GROUP)
         stale = self.random.random() < 0.1
         generation = client.generation - 1 if stale else client.generation
         is_current = (
@@ -228,7 +228,7 @@ class Walk:
 
     def check(self) -> None:
         driver = self.driver
-        group = driver.shard.groups.get(GROUP)
+        group = classic(driver.shard).get(GROUP)
         if group is not None:
             assert group is not self.group or group.generation >= self.generation  # G2
             self.group, self.generation = group, group.generation
@@ -257,9 +257,9 @@ class Walk:
 def assert_same_durable_state(live: GroupShard, reloaded: GroupShard) -> None:
     """Offsets are the same; a group that is stable is the same, with its members and assignments."""
     assert latest_offsets(live) == latest_offsets(reloaded)
-    for group_id, group in live.groups.items():
+    for group_id, group in classic(live).items():
         if group.state is GroupState.STABLE:
-            assert generation_of(group) == generation_of(reloaded.groups[group_id])
+            assert generation_of(group) == generation_of(classic(reloaded)[group_id])
 
 
 def latest_offsets(shard: GroupShard) -> dict[str, dict[TopicPartition, OffsetValue | None]]:

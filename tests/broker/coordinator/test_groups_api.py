@@ -45,7 +45,7 @@ from barnabas_wire.kafka.messages.offset_fetch import (
 )
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas_wire.kafka.schema import decode_response, encode_request, message_classes
-from tests.broker.coordinator.group_driver import subscription
+from tests.broker.coordinator.group_driver import classic, subscription
 from tests.broker.coordinator.group_fixture import TOPICS, GroupBench, group_bench
 from tests.support import virtual_loop
 from tests.support.images import make_image
@@ -252,7 +252,7 @@ def test_a_member_joins_in_every_version(version: int) -> None:
             (described,) = bench.groups.describe_group("g").members
             assert described.member_id == member_id
             shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
-            member = shard.groups["g"].members[member_id]
+            member = classic(shard)["g"].members[member_id]
             assert member.rebalance_timeout_ms == (10_000 if version == 0 else 60_000)
 
     virtual_loop.run(main())

@@ -10,7 +10,7 @@ from barnabas_coordination.group.shard import EXPIRY, NOTHING_COMMITTED
 from barnabas_coordination.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition
-from tests.broker.coordinator.group_driver import GROUP, SESSION_MS, TOPIC, GroupDriver, subscription
+from tests.broker.coordinator.group_driver import GROUP, SESSION_MS, TOPIC, GroupDriver, classic, subscription
 
 KEY = TopicPartition(TOPIC, 0)
 RETENTION_MS = 60_000
@@ -133,8 +133,8 @@ def test_a_deleted_group_starts_anew() -> None:
     driver.leave((member, None))
     delete_group(driver)
     driver.stable_group(1)
-    assert driver.shard.groups[GROUP].generation == 1
-    assert driver.reload().groups[GROUP].generation == 1
+    assert classic(driver.shard)[GROUP].generation == 1
+    assert classic(driver.reload())[GROUP].generation == 1
 
 
 def test_a_simple_consumers_group_is_known_while_it_has_offsets() -> None:

@@ -1,0 +1,181 @@
+"""Members go: they leave, fall silent, or do not give up in time what they must.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
+Invariants: who goes leaves nothing behind but the group's next epoch, in one batch of records; a static member that leaves for a while
+            keeps its partitions, and its session goes on.
+Read next:  heartbeat.py, which hears of a leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from barnabas_coordination.errors import FencedInstanceId, UnknownMemberId
+from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
+from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, HeartbeatOutcome
+from barnabas_coordination.group.consumer.records import (
+    ConsumerGroupCurrentMemberAssignmentRecord,
+    ConsumerGroupMemberMetadataRecord,
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupPartitionMetadataRecord,
+    ConsumerGroupRegularExpressionRecord,
+    ConsumerGroupTargetAssignmentMemberRecord,
+    ConsumerGroupTargetAssignmentMetadataRecord,
+    ConsumerRecord,
+    GroupValue,
+    HeldPartitions,
+    MemberState,
+    TargetValue,
+)
+from barnabas_coordination.group.consumer.subscription import metadata_hash
+from barnabas_coordination.group.states import TimerKey, TimerKind
+from barnabas_coordination.shard import ArmTimer, CancelTimer, CoordinatorResult, Ticket
+from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.kafka.errors import KafkaError
+
+REFUSED_RETRY_MS: Final = 1_000
+"""Until a member that could not be removed is removed again."""
+
+
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    """Key of a member's session."""
+    return TimerKey(TimerKind.SESSION, group_id, member_id)
+
+
+def revocation_timer(group_id: str, member_id: str) -> TimerKey:
+    """Key of the time that a member has to give up what it must."""
+    return TimerKey(TimerKind.REBALANCE, group_id, member_id)
+
+
+def leave(group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, topics: TopicsImage) -> CoordinatorResult:
+    """A member leaves, for good or for a while. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    member = find_member(group, request.member_id, request.instance_id)
+    out = CoordinatorResult()
+    if request.epoch == LEAVES_FOR_A_WHILE:
+        gone = replace(
+            member,
+            epoch=LEAVES_FOR_A_WHILE,
+            previous_epoch=member.epoch,
+            state=MemberState.STABLE,
+            assigned=_as_of_none(member.assigned),
+            pending={},
+        )
+        if not (member.has_left_for_a_while and gone.assigned == member.assigned):
+            out.records.append(
+                ConsumerGroupCurrentMemberAssignmentRecord(group.group_id, member.member_id, gone.to_value())
+            )
+        out.cancel(revocation_timer(group.group_id, member.member_id))
+    else:
+        remove(group, [member], out, topics)
+    out.reply(ticket, HeartbeatOutcome(member_id=request.member_id, epoch=request.epoch))
+    return out
+
+
+def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if instance_id is not None:
+        current = group.static_members.get(instance_id)
+        if current is None:
+            raise UnknownMemberId(f"no member of group {group.group_id} has group.instance.id {instance_id}")
+        if current != member_id:
+            raise FencedInstanceId(f"instance {instance_id} is now member {current}")
+    member = group.members.get(member_id)
+    if member is None:
+        raise UnknownMemberId(f"{member_id!r} is not a member of group {group.group_id}")
+    return member
+
+
+def _as_of_none(held: HeldPartitions) -> HeldPartitions:
+    """Who returns is another process: what the former one read before it left, it may commit."""
+    return {topic_id: dict.fromkeys(of, 0) for topic_id, of in held.items()}
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
+    """In the order that a compacted log keeps: a member is nobody's holder before it is gone."""
+    return [
+        ConsumerGroupCurrentMemberAssignmentRecord(group_id, member_id, None),
+        ConsumerGroupTargetAssignmentMemberRecord(group_id, member_id, None),
+        ConsumerGroupMemberMetadataRecord(group_id, member_id, None),
+    ]
+
+
+def group_tombstones(group: ConsumerGroup) -> list[ConsumerRecord]:
+    """Everything that the log has of the group, members first."""
+    group_id = group.group_id
+    records: list[ConsumerRecord] = []
+    records += [ConsumerGroupCurrentMemberAssignmentRecord(group_id, name, None) for name in sorted(group.members)]
+    names = sorted(group.targets.keys() | group.members.keys())
+    records += [ConsumerGroupTargetAssignmentMemberRecord(group_id, name, None) for name in names]
+    records.append(ConsumerGroupTargetAssignmentMetadataRecord(group_id, None))
+    records += [ConsumerGroupMemberMetadataRecord(group_id, name, None) for name in sorted(group.members)]
+    records += [ConsumerGroupRegularExpressionRecord(group_id, regex, None) for regex in sorted(group.regexes)]
+    if group.has_partition_metadata:
+        records.append(ConsumerGroupPartitionMetadataRecord(group_id))
+    records.append(ConsumerGroupMetadataRecord(group_id, None))
+    return records
+
+
+def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: CoordinatorResult, topics: TopicsImage) -> None:
+    """The members are out, and the group is in its next epoch."""
+    names = {member.member_id for member in gone}
+    for member_id in sorted(names):
+        out.records.extend(member_tombstones(group.group_id, member_id))
+        out.cancel(session_timer(group.group_id, member_id))
+        out.cancel(revocation_timer(group.group_id, member_id))
+    left = [member for member in group.members.values() if member.member_id not in names]
+    regexes = {member.regex for member in left}
+    out.records.extend(
+        ConsumerGroupRegularExpressionRecord(group.group_id, regex, None)
+        for regex in sorted(group.regexes)
+        if regex not in regexes
+    )
+    subscribed = {name for member in left for name in member.metadata.topic_names}
+    subscribed.update(*(group.regexes[regex].topics for regex in regexes if regex in group.regexes))
+    epoch = group.epoch + 1
+    changed = metadata_hash(subscribed, topics)
+    out.records.append(ConsumerGroupMetadataRecord(group.group_id, GroupValue(epoch, changed)))
+    if not left:
+        # A group without members has the targets of its own epoch: none. Nothing holds the next ones back.
+        out.records.append(ConsumerGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch)))
+
+
+def on_timer(group: ConsumerGroup, key: TimerKey, topics: TopicsImage) -> CoordinatorResult:
+    """A member's session is over, or the time in which it had to give something up."""
+    out = CoordinatorResult()
+    member = group.members.get(key.member_id)
+    if member is None:
+        return out
+    if key.kind is TimerKind.REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        return out
+    remove(group, [member], out, topics)
+    return out
+
+
+def on_refused(group: ConsumerGroup | None, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+    """Records could not be appended: the group is as before, and who was heard was heard. A member whose time was over is looked at
+    again, for no timer of it runs any more."""
+    kept = (TimerKind.SESSION, TimerKind.TARGET, TimerKind.REGEX)
+    armed = [t for t in result.timers if isinstance(t, ArmTimer) and isinstance(t.key, TimerKey) and t.key.kind in kept]
+    refused = replace(result.refused(error), timers=list(armed))
+    if result.replies or group is None:
+        return refused
+    for timer in result.timers:
+        key = timer.key
+        if isinstance(timer, CancelTimer) and isinstance(key, TimerKey) and key.member_id in group.members:
+            is_late = group.members[key.member_id].state is MemberState.UNREVOKED_PARTITIONS
+            make = revocation_timer if is_late else session_timer
+            refused.arm(make(group.group_id, key.member_id), REFUSED_RETRY_MS)
+    return refused
+
+
+def resume(group: ConsumerGroup, session_timeout_ms: int) -> CoordinatorResult:
+    """A new coordinator has read the group from the log: every member gets a fresh session, and time to give up what it must."""
+    out = CoordinatorResult()
+    for member in group.members.values():
+        out.arm(session_timer(group.group_id, member.member_id), session_timeout_ms)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            out.arm(revocation_timer(group.group_id, member.member_id), max(0, member.metadata.rebalance_timeout_ms))
+    return out

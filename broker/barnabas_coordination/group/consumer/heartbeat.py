@@ -1,0 +1,306 @@
+"""ConsumerGroupHeartbeat: the one request of the consumer protocol. It joins, keeps, changes and leads a member to its target.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
+Invariants: one heartbeat is one batch of records, all or nothing; a step raises KafkaError only before it has begun anything; a
+            heartbeat that changes nothing writes nothing.
+Read next:  reconciliation.py, target.py, fencing.py; KIP-848.
+
+In order: find the member, or make one; take over what it says; bump the group's epoch if the subscription, the topics or the preferred
+assignor are others; make targets if they are due; lead this one member on; arm its session; answer.
+
+Not obvious:
+- A member that comes bumps the epoch by its topics, not by coming: one whose regular expression is not resolved yet gets nothing, and
+  the group its next epoch when it is.
+- The targets of others change here, the others learn of it by their own heartbeats.
+- A static member that returns takes the place of the one that left, under another id: the step replays that on a draft of the group and
+  goes on with the draft.
+- What was seen of the topics is noted once the log has it: a refused append must leave it to the next heartbeat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
+from barnabas_coordination.group.consumer import fencing, regexes, slices, target
+from barnabas_coordination.group.consumer.assignor.subscribers import run
+from barnabas_coordination.group.consumer.errors import FencedMemberEpoch, UnreleasedInstanceId
+from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.consumer.member import (
+    JOINS,
+    ConsumerMember,
+    is_same_set,
+    is_within,
+    new_member,
+    partitions_of,
+    size_of,
+)
+from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, HeartbeatOutcome, Surroundings
+from barnabas_coordination.group.consumer.reconciliation import reconcile
+from barnabas_coordination.group.consumer.records import (
+    ConsumerGroupCurrentMemberAssignmentRecord,
+    ConsumerGroupMemberMetadataRecord,
+    ConsumerGroupMetadataRecord,
+    ConsumerGroupPartitionMetadataRecord,
+    ConsumerGroupRegularExpressionRecord,
+    ConsumerGroupTargetAssignmentMemberRecord,
+    ConsumerRecord,
+    GroupValue,
+    MemberMetadata,
+    MemberState,
+    Partitions,
+)
+from barnabas_coordination.group.consumer.soft_state import RegexJob, TargetJob
+from barnabas_coordination.group.consumer.subscription import (
+    group_names,
+    member_topics,
+    metadata_hash,
+    regexes_in_use,
+)
+from barnabas_coordination.shard import CoordinatorResult, Ticket
+
+MEMBERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what the members of one group say of themselves."""
+
+
+def heartbeat(
+    group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, around: Surroundings
+) -> CoordinatorResult:
+    """A member joins, or is there. `group` may be a new one, which no record has founded yet.
+
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+    INVALID_REGULAR_EXPRESSION.
+    """
+    step = _Heartbeat(group, request, around)
+    before = step.find()
+    step.say(before)
+    step.bump()
+    step.assign()
+    step.lead_on()
+    return step.finish(ticket)
+
+
+class _Heartbeat:
+    """One step: the group as its records so far leave it, and the member on its way."""
+
+    def __init__(self, group: ConsumerGroup, request: ConsumerHeartbeat, around: Surroundings) -> None:
+        self.group = group
+        """A draft, once a static member returned."""
+        self.soft = group.soft
+        self.request = request
+        self.around = around
+        self.out = CoordinatorResult()
+        self.epoch = group.epoch
+        self.target_epoch = group.assignment_epoch
+        self.needs_bump = False
+        self.has_subscription_changed = False
+
+    # ---- who it is -----------------------------------------------------------------------------------------------
+
+    def find(self) -> ConsumerMember:
+        """The member as it was before."""
+        request, group = self.request, self.group
+        if request.instance_id is not None:
+            return self._find_static(request.instance_id)
+        member = group.members.get(request.member_id)
+        if member is None:
+            return self._new(request)
+        _check_epoch(member, request)
+        return member
+
+    def _find_static(self, instance_id: str) -> ConsumerMember:
+        request, group = self.request, self.group
+        present_id = group.static_members.get(instance_id)
+        if request.epoch != JOINS:
+            member = fencing.find_member(group, request.member_id, instance_id)
+            _check_epoch(member, request)
+            return member
+        if present_id is None:
+            return group.members.get(request.member_id) or self._new(request)
+        present = group.members[present_id]
+        if not (present.has_left_for_a_while or present.is_classic):
+            raise UnreleasedInstanceId(
+                f"group.instance.id {instance_id} is member {present_id}, which has not left: close that consumer, or wait for the end "
+                "of its session"
+            )
+        return self._replace(present)
+
+    def _new(self, request: ConsumerHeartbeat) -> ConsumerMember:
+        group = self.group
+        if request.epoch != JOINS:
+            raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
+        if len(group.members) >= self.around.size_max:
+            raise GroupMaxSizeReached(
+                f"group {group.group_id} has group.consumer.max.size={self.around.size_max} members"
+            )
+        return new_member(request.member_id, MemberMetadata(client_id="", client_host=""))
+
+    def _replace(self, gone: ConsumerMember) -> ConsumerMember:
+        """The same instance under another id: it has what the other had."""
+        group_id = self.group.group_id
+        back = replace(
+            gone, member_id=self.request.member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, pending={}
+        )
+        records: list[ConsumerRecord] = [
+            *fencing.member_tombstones(group_id, gone.member_id),
+            ConsumerGroupMemberMetadataRecord(group_id, back.member_id, back.metadata),
+            ConsumerGroupTargetAssignmentMemberRecord(group_id, back.member_id, self.group.target(gone.member_id)),
+            ConsumerGroupCurrentMemberAssignmentRecord(group_id, back.member_id, back.to_value()),
+        ]
+        draft = self.group.copy()
+        for record in records:
+            draft.replay(record)
+        self.group = draft
+        self.out.records.extend(records)
+        if gone.member_id != back.member_id:
+            self.out.cancel(fencing.session_timer(group_id, gone.member_id))
+        self.out.cancel(fencing.revocation_timer(group_id, gone.member_id))
+        return back
+
+    # ---- what it says --------------------------------------------------------------------------------------------
+
+    def say(self, before: ConsumerMember) -> None:
+        """Take over what the member says of itself."""
+        group = self.group
+        metadata = _said(before.metadata, self.request)
+        self.before = before
+        self.member = replace(before, metadata=metadata)
+        is_new = before.member_id not in group.members
+        if group.bytes - (0 if is_new else size_of(before.metadata)) + size_of(metadata) > MEMBERS_BYTES_MAX:
+            raise GroupMaxSizeReached(f"the members of group {group.group_id} take {MEMBERS_BYTES_MAX >> 20} MiB")
+        self.present = None if is_new else before
+        has_other_names = set(metadata.topic_names) != set(before.metadata.topic_names)
+        has_other_regex = self.member.regex != before.regex
+        if has_other_regex and self.member.regex and self.member.regex not in group.regex_counts:
+            if len(group.regex_counts) >= regexes.REGEXES_MAX:
+                raise GroupMaxSizeReached(
+                    f"group {group.group_id} subscribes by {regexes.REGEXES_MAX} regular expressions"
+                )
+            regexes.compile_regex(self.member.regex)
+        if is_new or metadata != before.metadata:
+            self.out.records.append(ConsumerGroupMemberMetadataRecord(group.group_id, self.member.member_id, metadata))
+        if has_other_regex and group.regex_counts[before.regex] == 1 and before.regex in group.regexes:
+            self.out.records.append(ConsumerGroupRegularExpressionRecord(group.group_id, before.regex, None))
+        self.has_subscription_changed = has_other_names or has_other_regex
+        takes_effect = not self.member.regex or self.member.regex in group.regexes
+        default = self.around.default_assignor
+        self.needs_bump = (
+            has_other_names
+            or (has_other_regex and takes_effect)
+            or target.assignor_name(group, default, self.member) != target.assignor_name(group, default)
+        )
+
+    def bump(self) -> None:
+        """The group's next epoch, where something made it necessary."""
+        group, topics = self.group, self.around.topics
+        if self.needs_bump or self.soft.topics_seen is not topics:
+            names = group_names(group, before=self.present, after=self.member)
+            changed = metadata_hash(names, topics)
+            if self.needs_bump or changed != group.metadata_hash:
+                self.epoch = group.epoch + 1
+                self.out.records.append(ConsumerGroupMetadataRecord(group.group_id, GroupValue(self.epoch, changed)))
+                if group.has_partition_metadata:
+                    self.out.records.append(ConsumerGroupPartitionMetadataRecord(group.group_id))
+            else:
+                self.soft.topics_seen = topics
+        in_use = regexes_in_use(group, before=self.present, after=self.member)
+        if regexes.needs_resolution(group, in_use, self.around):
+            job = RegexJob(
+                topics=topics,
+                version=self.around.metadata_offset,
+                started_ms=self.around.now_ms,
+                may_describe=self.request.may_describe,
+            )
+            slices.begin_resolution(group, job, self.out)
+
+    # ---- what it gets --------------------------------------------------------------------------------------------
+
+    def assign(self) -> None:
+        """Make targets if they are due."""
+        group, around = self.group, self.around
+        self.target: Partitions = group.target(self.member.member_id)
+        if not target.are_due(group, self.epoch, around.settings, now_ms=around.now_ms):
+            return
+        subscribers = target.subscribers_of(group, self.member, group.regexes, around.topics)
+        assigning = target.ASSIGNORS[target.assignor_name(group, around.default_assignor, self.member)](subscribers)
+        if target.is_large(subscribers):
+            members = frozenset(member.member_id for member in subscribers.members)
+            slices.begin_target(group, TargetJob(self.epoch, members, assigning), self.out)
+            return
+        targets = run(assigning)
+        self.out.records.extend(target.target_records(group, self.epoch, targets, now_ms=around.now_ms))
+        self.target_epoch = self.epoch
+        self.target = targets[self.member.member_id]
+
+    def lead_on(self) -> None:
+        """One step of this member towards its target."""
+        group, member = self.group, self.member
+        is_settled = member.state is MemberState.STABLE and member.epoch == self.target_epoch
+        if is_settled and not self.has_subscription_changed:
+            self.after = member
+            return
+        self.after = reconcile(
+            member,
+            epoch=self.target_epoch,
+            target=self.target,
+            owned={} if self.request.epoch == JOINS else self.request.owned,
+            topics=member_topics(member, group.regexes, self.around.topics),
+            has_subscription_changed=self.has_subscription_changed,
+            is_free=lambda topic_id, partition: group.holder(topic_id, partition) in (None, member.member_id),
+        )
+        if self.after != member:
+            self.out.records.append(
+                ConsumerGroupCurrentMemberAssignmentRecord(group.group_id, member.member_id, self.after.to_value())
+            )
+
+    def finish(self, ticket: Ticket) -> CoordinatorResult:
+        """Arm the timers and answer."""
+        out, after, settings = self.out, self.after, self.around.settings
+        group_id = self.group.group_id
+        out.arm(fencing.session_timer(group_id, after.member_id), settings.session_timeout_ms)
+        if after.state is not MemberState.UNREVOKED_PARTITIONS:
+            if self.before.state is MemberState.UNREVOKED_PARTITIONS:
+                out.cancel(fencing.revocation_timer(group_id, after.member_id))
+        elif after != self.member:
+            out.arm(fencing.revocation_timer(group_id, after.member_id), max(0, after.metadata.rebalance_timeout_ms))
+        is_told = (
+            self.request.epoch == JOINS or self.request.is_full or not is_same_set(after.assigned, self.before.assigned)
+        )
+        outcome = HeartbeatOutcome(
+            member_id=after.member_id,
+            epoch=after.epoch,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            assignment=partitions_of(after.assigned) if is_told else None,
+        )
+        out.reply(ticket, outcome)
+        return out
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+    """Who joins again is let in. Who is one epoch behind lost an answer, if what it owns is its own."""
+    said = request.epoch
+    if said in (JOINS, member.epoch):
+        return
+    if said > member.epoch:
+        raise FencedMemberEpoch(f"epoch {said} is ahead of the member's, {member.epoch}: join again")
+    is_repeated = said == member.previous_epoch and request.owned is not None
+    if not (is_repeated and is_within(request.owned or {}, member.assigned)):
+        raise FencedMemberEpoch(f"epoch {said} is behind the member's, {member.epoch}: join again")
+
+
+def _said(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
+    """What a member says, with what it leaves out as it was."""
+    names = before.topic_names if request.topic_names is None else tuple(sorted(request.topic_names))
+    return MemberMetadata(
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topic_names=names,
+        topic_regex=before.topic_regex if request.topic_regex is None else request.topic_regex,
+        rebalance_timeout_ms=(
+            before.rebalance_timeout_ms if request.rebalance_timeout_ms is None else request.rebalance_timeout_ms
+        ),
+        server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
+    )

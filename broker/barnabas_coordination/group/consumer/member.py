@@ -1,0 +1,117 @@
+"""One member of a consumer group: what it says of itself, what it has, and what it still has to give up.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: never changed in place, each record makes another; nothing is both assigned and pending; pending is empty unless the
+            member is UNREVOKED.
+Read next:  group.py, which keeps the members; reconciliation.py, which leads one to its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from barnabas_coordination.group.consumer.records import (
+    AssignmentValue,
+    HeldPartitions,
+    MemberMetadata,
+    MemberState,
+    Partitions,
+)
+from barnabas_wire.kafka.ids import Uuid
+
+JOINS: Final = 0
+"""Epoch of a heartbeat by which a member joins, or joins again."""
+LEAVES: Final = -1
+LEAVES_FOR_A_WHILE: Final = -2
+"""Epoch of a static member that will come back: its partitions stay its own until its session ends."""
+NO_MEMBER_EPOCH: Final = -1
+
+Owned = Mapping[Uuid, frozenset[int]]
+"""By topic: partitions that a member says it owns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """As the records have it."""
+
+    member_id: str
+    metadata: MemberMetadata
+    epoch: int = 0
+    previous_epoch: int = NO_MEMBER_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: HeldPartitions
+    pending: HeldPartitions
+    """To be given up."""
+
+    @property
+    def regex(self) -> str:
+        """Of its subscription, empty where it has none."""
+        return self.metadata.topic_regex or ""
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.metadata.classic is not None
+
+    @property
+    def has_left_for_a_while(self) -> bool:
+        """Whether it is a static member that left and may come back."""
+        return self.epoch == LEAVES_FOR_A_WHILE
+
+    def to_value(self) -> AssignmentValue:
+        """What a record of its assignment has."""
+        return AssignmentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.pending)
+
+    def with_assignment(self, value: AssignmentValue) -> ConsumerMember:
+        """As that record says."""
+        return replace(
+            self,
+            epoch=value.epoch,
+            previous_epoch=value.previous_epoch,
+            state=value.state,
+            assigned=value.assigned,
+            pending=value.pending,
+        )
+
+    def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
+        """In which epoch it got a partition that it holds; None for one that it does not hold."""
+        for held in (self.assigned, self.pending):
+            found = held.get(topic_id, {}).get(partition)
+            if found is not None:
+                return found
+        return None
+
+
+def new_member(member_id: str, metadata: MemberMetadata) -> ConsumerMember:
+    """Who has nothing yet."""
+    return ConsumerMember(member_id=member_id, metadata=metadata, assigned={}, pending={})
+
+
+def is_same_set(one: HeldPartitions, other: HeldPartitions) -> bool:
+    """Whether both are the same partitions, whatever their epochs."""
+    return one.keys() == other.keys() and all(of.keys() == other[topic_id].keys() for topic_id, of in one.items())
+
+
+def is_within(owned: Owned, held: HeldPartitions) -> bool:
+    """Whether all that is owned is held."""
+    return all(partitions <= held.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
+
+
+def touches(owned: Owned, held: HeldPartitions) -> bool:
+    """Whether something owned is held."""
+    return any(not partitions.isdisjoint(held.get(topic_id, {})) for topic_id, partitions in owned.items())
+
+
+def partitions_of(held: HeldPartitions) -> Partitions:
+    """Without the epochs, in ascending order."""
+    return {topic_id: tuple(sorted(of)) for topic_id, of in held.items() if of}
+
+
+def size_of(metadata: MemberMetadata) -> int:
+    """Bytes of what a member says of itself, about."""
+    texts = (metadata.instance_id, metadata.rack_id, metadata.client_id, metadata.client_host, metadata.topic_regex)
+    size = sum(len(text) for text in texts if text) + sum(len(name) + 50 for name in metadata.topic_names)
+    offered = () if metadata.classic is None else metadata.classic.protocols
+    return size + sum(len(name) + len(said) for name, said in offered)

@@ -1,0 +1,106 @@
+"""What goes into a consumer group and what comes out, free of wire versions.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: requests are validated by who handles them, never here; an outcome is a success, a refusal is a KafkaError.
+Read next:  heartbeat.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from barnabas_coordination.group.consumer.member import Owned
+from barnabas_coordination.group.consumer.records import Partitions
+from barnabas_quorum.image.topics import TopicsImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat of one member. None: as it was."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    """As the member knows it; JOINS, LEAVES, LEAVES_FOR_A_WHILE."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int | None = None
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Owned | None = None
+    client_id: str = ""
+    client_host: str = ""
+    may_describe: Callable[[str], bool] = lambda topic: True
+    """Whether the member's principal may see a topic that a regular expression matches."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as after a lost answer."""
+        has_subscription = self.topic_names is not None or self.topic_regex is not None
+        return self.rebalance_timeout_ms is not None and has_subscription and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatOutcome:
+    """What the member is told."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+    """What it may use now; None: what it was told last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What a group's configs come to, or the broker's in their place."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a step looks at beside its group."""
+
+    topics: TopicsImage
+    metadata_offset: int
+    settings: GroupSettings
+    default_assignor: str
+    size_max: int
+    """Members of the group."""
+    regex_refresh_interval_ms: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberDescription:
+    """One member as ConsumerGroupDescribe shows it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    assignment: Partitions
+    """What it has and what it still has to give up."""
+    target: Partitions
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescription:
+    """One group as ConsumerGroupDescribe shows it."""
+
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[ConsumerMemberDescription, ...]

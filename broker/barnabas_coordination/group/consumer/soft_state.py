@@ -1,0 +1,54 @@
+"""What a coordinator knows of a consumer group beside its records: a new one begins without it.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: losing it costs work, never truth.
+Read next:  slices.py, which does the work; group.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from barnabas_coordination.group.consumer.assignor.subscribers import Assigning
+from barnabas_quorum.image.topics import TopicsImage
+
+Resolving = Generator[None, None, dict[str, tuple[str, ...]]]
+"""Gives way now and then; returns the topics of each regular expression."""
+
+
+@dataclass(slots=True)
+class TargetJob:
+    """Targets in the making."""
+
+    epoch: int
+    members: frozenset[str]
+    assigning: Assigning
+
+
+@dataclass(slots=True)
+class RegexJob:
+    """A resolution of regular expressions that goes on."""
+
+    topics: TopicsImage
+    version: int
+    """Offset of the metadata."""
+    started_ms: int
+    may_describe: Callable[[str], bool]
+    """Of the member whose heartbeat began it."""
+    resolving: Resolving | None = None
+    """None before the first slice."""
+
+
+@dataclass(slots=True)
+class SoftState:
+    """Of one group."""
+
+    topics_seen: TopicsImage | None = None
+    """The topics of the image by which the metadata was last looked at; None: not yet."""
+    regex_refreshed_ms: int | None = None
+    """When the regular expressions were last begun to be resolved."""
+    regex_names_seen: TopicsImage | None = None
+    """The topics of the image by which they were resolved."""
+    regex_job: RegexJob | None = None
+    target_job: TargetJob | None = None

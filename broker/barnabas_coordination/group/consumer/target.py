@@ -1,0 +1,114 @@
+"""The targets of a group: when they are due, how they are made, and the records that say so.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: targets are of the epoch that the group had when their making began, and count only if the group is still in it.
+Read next:  assignor/ for the making; heartbeat.py, which finds that they are due; slices.py for large groups.
+
+An interval holds the next targets back (KIP-1263), so that many who come at once cost one assignment. A group of up to
+SLICED_FROM partitions gets its targets in the heartbeat that finds them due. In a larger one the work goes on in slices while the
+members keep what they have, and begins anew where the group changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_coordination.group.consumer.assignor import range as range_assignor
+from barnabas_coordination.group.consumer.assignor import uniform
+from barnabas_coordination.group.consumer.assignor.range import assign_ranges
+from barnabas_coordination.group.consumer.assignor.subscribers import (
+    Assignor,
+    Subscriber,
+    Subscribers,
+    Targets,
+)
+from barnabas_coordination.group.consumer.assignor.uniform import assign_uniformly
+from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.consumer.member import ConsumerMember
+from barnabas_coordination.group.consumer.messages import GroupSettings
+from barnabas_coordination.group.consumer.records import (
+    ConsumerGroupTargetAssignmentMemberRecord,
+    ConsumerGroupTargetAssignmentMetadataRecord,
+    ConsumerRecord,
+    RegexValue,
+    TargetValue,
+)
+from barnabas_coordination.group.consumer.subscription import member_topics
+from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.kafka.ids import Uuid
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {
+    uniform.NAME: assign_uniformly,
+    range_assignor.NAME: assign_ranges,
+}
+"""By the names that members ask for."""
+SLICED_FROM: Final = 4_000
+"""Partitions and members of a group whose targets are made in slices: fewer take 5 ms at most."""
+
+
+def are_due(group: ConsumerGroup, epoch: int, settings: GroupSettings, *, now_ms: int) -> bool:
+    """Whether the group, now in this epoch, is to get targets. A clock that went back holds nothing back."""
+    if epoch <= group.assignment_epoch:
+        return False
+    made_ms = group.assignment_timestamp_ms
+    interval_ms = settings.assignment_interval_ms
+    return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms or now_ms < made_ms
+
+
+def subscribers_of(
+    group: ConsumerGroup, member: ConsumerMember | None, regexes: Mapping[str, RegexValue], topics: TopicsImage
+) -> Subscribers:
+    """The group as its assignor sees it, with `member` as it is about to be."""
+    members = dict(group.members)
+    if member is not None:
+        members[member.member_id] = member
+    known: dict[tuple[tuple[str, ...], str], frozenset[Uuid]] = {}
+    found = []
+    for each in members.values():
+        key = (each.metadata.topic_names, each.regex)
+        if key not in known:
+            known[key] = member_topics(each, regexes, topics)
+        found.append(
+            Subscriber(
+                member_id=each.member_id,
+                instance_id=each.metadata.instance_id,
+                topics=known[key],
+                target=group.target(each.member_id),
+            )
+        )
+    counts: dict[Uuid, int] = {}
+    for topic_id in frozenset().union(*known.values()):
+        topic = topics.get_by_id(topic_id)
+        assert topic is not None, "it was found by its name"
+        counts[topic_id] = len(topic.partitions)
+    return Subscribers(members=tuple(found), partition_counts=counts)
+
+
+def is_large(subscribers: Subscribers) -> bool:
+    """Whether its targets are made in slices."""
+    return subscribers.partition_count + len(subscribers.members) > SLICED_FROM
+
+
+def assignor_name(group: ConsumerGroup, default: str, member: ConsumerMember | None = None) -> str:
+    """The assignor that most members ask for, with `member` as it is about to be; the first by name among equals."""
+    votes = group.assignor_votes.copy()
+    if member is not None:
+        before = group.members.get(member.member_id)
+        if before is not None and before.metadata.server_assignor:
+            votes[before.metadata.server_assignor] -= 1
+        if member.metadata.server_assignor:
+            votes[member.metadata.server_assignor] += 1
+    wanted = [name for name, count in votes.items() if count > 0 and name in ASSIGNORS]
+    return min(wanted, key=lambda name: (-votes[name], name)) if wanted else default
+
+
+def target_records(group: ConsumerGroup, epoch: int, targets: Targets, *, now_ms: int) -> list[ConsumerRecord]:
+    """Of every member whose target is another or its first, and then of the group."""
+    records: list[ConsumerRecord] = [
+        ConsumerGroupTargetAssignmentMemberRecord(group.group_id, member_id, partitions)
+        for member_id, partitions in sorted(targets.items())
+        if group.targets.get(member_id) != partitions
+    ]
+    records.append(ConsumerGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch, now_ms)))
+    return records
