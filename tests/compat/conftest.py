@@ -12,8 +12,16 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
-OVERRIDES = {"group.initial.rebalance.delay.ms": "500"}
-"""A new group waits so long for more members; by default 3 s, which every group here would wait in vain."""
+OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "6000",
+}
+"""A new group of the classic protocol waits so long for more members, by default 3 s, which every group here would wait in vain; of the
+consumer protocol everything is decided by heartbeats, by default one in 5 s."""
 _numbers = itertools.count(1)
 
 

@@ -102,7 +102,7 @@ def test_a_feature_is_raised_and_a_dry_run_changes_nothing() -> None:
     [
         ((ELR_VERSION, 0, UP), "INVALID_UPDATE_VERSION.*needs the upgrade type"),
         ((ELR_VERSION, 2, UP), "INVALID_UPDATE_VERSION.*the active controller serves .* 0 to 1"),
-        ((GROUP_VERSION, 1, UP), "INVALID_UPDATE_VERSION.*serves group.version 0 to 0"),
+        ((GROUP_VERSION, 2, UP), "INVALID_UPDATE_VERSION.*serves group.version 0 to 1"),
         (("no.such", 1, UP), "INVALID_UPDATE_VERSION.*does not know no.such"),
         (("no.such", 0, SAFE), "INVALID_UPDATE_VERSION.*does not know no.such"),
         ((METADATA_VERSION, 1, SAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.api.services import BrokerKey, BrokerServices
 from barnabas_broker.config.loggers import levels
-from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, GROUP_KEYS, AcceptedKey
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.records import ConfigResourceType
@@ -190,20 +190,28 @@ def _other_topic_entry(
     )
 
 
-def group_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The keys that are set on a consumer group (KIP-848), by name."""
-    return [
-        ConfigEntry(
-            name=name,
-            value=value,
-            source=ConfigSource.GROUP,
-            is_read_only=False,
-            type=ConfigType.INT,
-            doc="",
-            synonyms=(Synonym(name, value, ConfigSource.GROUP),),
-        )
-        for name, value in sorted(overrides.items())
-    ]
+def group_entries(services: BrokerServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """The keys of a group of the consumer protocol (KIP-848), by name; what it does not set itself is the broker's."""
+    node = {key.name: key for key in services.broker_keys()}
+    entries = []
+    for name in sorted(GROUP_KEYS):
+        own, key = overrides.get(name), node.get(f"group.{name}")
+        synonyms = [] if own is None else [Synonym(name, own, ConfigSource.GROUP)]
+        if key is not None:
+            synonyms.append(Synonym(name, key.value, ConfigSource.DEFAULT))
+        if synonyms:
+            entries.append(
+                ConfigEntry(
+                    name=name,
+                    value=synonyms[0].value,
+                    source=synonyms[0].source,
+                    is_read_only=False,
+                    type=ConfigType.INT,
+                    doc="" if key is None else key.doc,
+                    synonyms=tuple(synonyms),
+                )
+            )
+    return entries
 
 
 def logger_entries() -> list[ConfigEntry]:

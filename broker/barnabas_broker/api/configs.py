@@ -9,8 +9,7 @@ Behaviour: resources are topics (2), this broker by its id (4), all brokers by "
 only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
 same as incremental changes that delete every key left out. The log levels of a broker (8) are changed by that broker itself, until
 it stops, and with IncrementalAlterConfigs alone. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs answer get
-INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no client metrics; a group shows the keys
-that are set on it alone, since nothing reads their defaults before there are consumer groups of KIP-848.
+INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no client metrics; a group has the keys of the consumer protocol alone.
 """
 
 from __future__ import annotations
@@ -182,7 +181,7 @@ def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> lis
         if not name:
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
         group = ConfigResource(ConfigResourceType.GROUP, name)
-        return group_entries(services.metadata.image.configs.get(group))
+        return group_entries(services, services.metadata.image.configs.get(group))
     if resource.resource_type == BROKER_LOGGER:
         _check_own_loggers(services, name)
         return logger_entries()

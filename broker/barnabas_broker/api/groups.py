@@ -1,17 +1,17 @@
 """FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5, ListGroups v0-5, DescribeGroups v0-6,
-DeleteGroups v0-2: the classic consumer group protocol; ConsumerGroupHeartbeat v0-1: refused.
+DeleteGroups v0-2: the classic consumer group protocol, and groups of every type as a whole.
 
 May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
 Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
-Read next:  barnabas_coordination/group/service.py and classic.py; offsets.py for commits.
+Read next:  barnabas_coordination/group/service.py and classic.py; consumer_groups.py for the other protocol; offsets.py for commits.
 
 Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0-2 of LeaveGroup one member, JoinGroup v0 no
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
 on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
 Kafka: coordinators of transactions and share groups do not exist. TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_REQUEST says so:
-the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. There are
-no groups of the consumer protocol (KIP-848): its heartbeat gets UNSUPPORTED_VERSION, as from a Kafka whose group.version is 0, or a
-client would poll nothing for ever. DeleteGroups counts a group as empty while a new member has only been given its id; who is named
+the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. A group of the
+consumer protocol is listed as such, and unknown to DescribeGroups, as in Kafka.
+DeleteGroups counts a group as empty while a new member has only been given its id; who is named
 twice is answered once.
 """
 
@@ -25,7 +25,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, TRANSACTIONS
+from barnabas_broker.api.unserved import TRANSACTIONS
 from barnabas_coordination.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
 from barnabas_coordination.group.messages import (
     JoinRequest,
@@ -37,10 +37,6 @@ from barnabas_coordination.group.states import GroupState
 from barnabas_quorum.image.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TRANSACTIONAL_ID
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from barnabas_wire.kafka.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -202,15 +198,6 @@ async def heartbeat(services: BrokerServices, context: RequestContext, request: 
         )
     )
     return HeartbeatResponse()
-
-
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1))
-def consumer_group_heartbeat(
-    services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
-    """Refuse: see above."""
-    context.access.require(READ, GROUP, request.group_id)
-    raise services.unserved.refuse(CONSUMER_PROTOCOL, context)
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=(0, 5))

@@ -9,6 +9,8 @@ Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch
 partition that does not exist is refused, a fetch is not: it has committed nothing. An error of the group
 is reported in its own field where the version has one, and in every partition asked for.
 An offset is committed for the topic of that name as it is then: one of an earlier topic is not given out for a later one.
+Members of the consumer protocol commit and fetch by their epoch, from v9 on: STALE_MEMBER_EPOCH (see
+barnabas_coordination/group/consumer/commits.py).
 With `require_stable` (KIP-447) a partition that an open transaction has committed an offset for is UNSTABLE_OFFSET_COMMIT.
 Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; an unknown group with
 a generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
@@ -57,6 +59,8 @@ P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 TOPIC_IDS_FROM = 10
 """First version of OffsetCommit and OffsetFetch that names topics by id."""
+EPOCHS_FROM = 9
+"""First version that members of the consumer protocol may use."""
 COMMITTED_ELEMENTS_MAX = 8_192
 """Of one OffsetCommit. What it commits is one batch of the offsets topic, and about 10,000 offsets fill the mebibyte of that."""
 COMMIT_CALLS_MAX = 700_000
@@ -124,6 +128,7 @@ async def offset_commit(
                 ),
                 offsets=tuple(wanted),
                 retention_ms=request.retention_time_ms,
+                knows_epochs=context.api_version >= EPOCHS_FROM,
             )
         )
         for (row, column), code in zip(places, outcome, strict=True):
@@ -228,7 +233,12 @@ def offset_fetch(services: BrokerServices, context: RequestContext, request: Off
         asked = None
         if group.topics is not None:
             asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics]
-        topics, code = _fetch_group(services, context, group.group_id, asked, is_stable=request.require_stable)
+        # A client that is no member names none; some leave the name empty.
+        is_member = bool(group.member_id) or group.member_epoch >= 0
+        member = (group.member_id or "", group.member_epoch) if is_member else None
+        topics, code = _fetch_group(
+            services, context, group.group_id, asked, is_stable=request.require_stable, member=member
+        )
         groups.append(
             OffsetFetchResponseGroup(
                 group_id=group.group_id,
@@ -266,12 +276,16 @@ def _fetch_group(
     asked: Iterable[tuple[str, Uuid, Sequence[int]]] | None,
     *,
     is_stable: bool,
+    member: tuple[str, int] | None = None,
 ) -> tuple[list[_FetchedTopic], ErrorCode]:
+    """`member`: id and epoch of who fetches as a member of the consumer protocol."""
     image = services.metadata.image
     access = context.access
     is_all = asked is None
     try:
         access.require(DESCRIBE, GROUP, group_id)
+        if member is not None:
+            services.groups.check_fetch(group_id, *member)
         asked = _everything_committed(services, context, image, group_id) if asked is None else _each_once(asked)
         names = [name for name, _, _ in asked]
         if context.api_version >= TOPIC_IDS_FROM:

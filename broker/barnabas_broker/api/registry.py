@@ -56,6 +56,7 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.ALTER_CONFIGS: (0, 2),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     },
+    "consumer_groups": {ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1), ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1)},
     "features": {ApiKey.UPDATE_FEATURES: (0, 2)},
     "fetch": {ApiKey.FETCH: (4, 18)},
     "groups": {
@@ -63,7 +64,6 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.JOIN_GROUP: (0, 9),
         ApiKey.SYNC_GROUP: (0, 5),
         ApiKey.HEARTBEAT: (0, 4),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
         ApiKey.LEAVE_GROUP: (0, 5),
         ApiKey.LIST_GROUPS: (0, 5),
         ApiKey.DESCRIBE_GROUPS: (0, 6),

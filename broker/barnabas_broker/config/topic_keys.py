@@ -122,11 +122,11 @@ GONE_TOPIC_KEYS: Mapping[str, str] = {
 FLUSH_KEYS = ("flush.messages", "flush.ms")
 
 GROUP_KEYS: Mapping[str, tuple[int, int]] = {
+    "consumer.assignment.interval.ms": (0, 15_000),
     "consumer.heartbeat.interval.ms": (5_000, 15_000),
     "consumer.session.timeout.ms": (45_000, 60_000),
 }
-"""Keys of groups with the least and the most (KIP-848): Kafka's defaults of group.consumer.min/max.… . They are for groups of
-the consumer protocol, of which there is none while group.version is 0: until then no group behaves otherwise by them."""
+"""Keys of groups of the consumer protocol (KIP-848) with the least and the most where no group.consumer.min/max.… says otherwise."""
 
 
 def accepted_topic_value(key: str, value: str) -> str | None:
@@ -156,12 +156,17 @@ def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None
             )
 
 
-def group_value(key: str, value: str) -> str:
-    """The value of a group's key in its normal form. Raises INVALID_CONFIG for what no group may have."""
+def group_value(key: str, value: str, properties: Mapping[str, str]) -> str:
+    """The value of a group's key in its normal form, within the bounds of the node's properties. Raises INVALID_CONFIG for what no group
+    may have."""
     bounds = GROUP_KEYS.get(key)
     if bounds is None:
         raise _refused(key, value, f"groups have no such key; known are {', '.join(sorted(GROUP_KEYS))}")
-    reason = _whole(*bounds)(value)
+    least, most = (
+        java_int(properties.get(key.replace("consumer.", f"group.consumer.{end}."), str(bound)))
+        for end, bound in zip(("min", "max"), bounds, strict=True)
+    )
+    reason = _whole(least, most)(value)
     if reason is not None:
         raise _refused(key, value, reason)
     return str(java_int(value))

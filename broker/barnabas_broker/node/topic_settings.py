@@ -53,6 +53,7 @@ class TopicSettings:
     def __init__(self, *, broker_id: BrokerId, properties: Mapping[str, str]) -> None:
         """`properties` is the node's file. Raises InvalidLogConfig when its own defaults are invalid."""
         self._broker_id = broker_id
+        self._properties = properties
         self._static = broker_defaults(properties)
         LogConfig.from_overrides(self._static, {})
 
@@ -149,7 +150,7 @@ class TopicSettings:
 
     def validate_group(self, group: str, key: str, value: str) -> str:
         """The same as validate_topic for a consumer group's key."""
-        return group_value(key, value)
+        return group_value(key, value, self._properties)
 
     def validate_broker(self, key: str, value: str) -> str:
         """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.errors import (
@@ -188,6 +189,8 @@ class GroupCoordinator:
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatOutcome:
         """A member of the consumer protocol joins, is there, or leaves. Raises KafkaError; see GroupShard.consumer_heartbeat."""
         partition = self._member_partition(request.group_id)
+        if not request.member_id:
+            request = replace(request, member_id=self._new_id())
         outcome: HeartbeatOutcome = await self._runtime.write(
             partition, lambda shard, ticket, now_ms: shard.consumer_heartbeat(request, ticket, now_ms=now_ms)
         )

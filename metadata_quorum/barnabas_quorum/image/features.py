@@ -40,13 +40,14 @@ TRANSACTION_VERSION = "transaction.version"
 transaction with an epoch of its own, and add partitions by writing to them (KIP-890)."""
 TRANSACTION_VERSION_LATEST = 2
 GROUP_VERSION = "group.version"
+"""1: groups of the consumer protocol are served (KIP-848), whose records in __consumer_offsets nodes of level 0 skip."""
 TWO_PHASE_VERSION = "barnabas.two.phase.version"
 """1: a transaction may be prepared, which __transaction_state then says with a status that nodes of level 0 do not know."""
 
 SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(TWO_PHASE_VERSION, 0, 1),
     FeatureRange(ELR_VERSION, 0, 1),
-    FeatureRange(GROUP_VERSION, 0, 0),
+    FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, 1, METADATA_VERSION_LATEST),
     FeatureRange(TRANSACTION_VERSION, 0, TRANSACTION_VERSION_LATEST),
@@ -58,6 +59,7 @@ BOOTSTRAP_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_LATEST,
     KRAFT_VERSION: 1,
     ELR_VERSION: 1,
+    GROUP_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_LATEST,
     TWO_PHASE_VERSION: 1,
 }
@@ -109,6 +111,11 @@ class FeaturesImage:
     def is_elr_enabled(self) -> bool:
         """Whether partitions keep eligible leader replicas."""
         return self.levels.get(ELR_VERSION, 0) >= 1
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether every node reads the records of groups of the consumer protocol."""
+        return self.levels.get(GROUP_VERSION, 0) >= 1
 
     @property
     def has_prepared_transactions(self) -> bool:

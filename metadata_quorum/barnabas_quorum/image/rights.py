@@ -126,7 +126,14 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.HEARTBEAT: _each(READ, GROUP),
     ApiKey.LEAVE_GROUP: _each(READ, GROUP),
     ApiKey.SYNC_GROUP: _each(READ, GROUP),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _each(READ, GROUP),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Row(
+        needs=(_READ_GROUP, _need((DESCRIBE, TOPIC))),
+        note="every topic that is named, or the heartbeat is refused; what a regular expression matches is left out without the second",
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Row(
+        needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="every topic that a member has or is to have, or the group is refused",
+    ),
     ApiKey.DESCRIBE_GROUPS: _each(DESCRIBE, GROUP),
     ApiKey.LIST_GROUPS: Row(
         needs=(_need((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),),

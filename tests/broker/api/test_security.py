@@ -216,7 +216,7 @@ async def test_features_are_updated_all_or_none_and_shown() -> None:
     decided = Decided()
     level = FeatureLevelRecord(name="eligible.leader.replicas.version", level=0)
     decided.cluster.commit(ControllerResult(records=[level], response=None))
-    unknown = FeatureUpdateKey(feature="group.version", max_version_level=1)
+    unknown = FeatureUpdateKey(feature="group.version", max_version_level=2)
     refused, dry, old, done, shown = await asked(
         decided,
         (UpdateFeaturesRequest(feature_updates=[raised, unknown]), 2),
@@ -227,7 +227,7 @@ async def test_features_are_updated_all_or_none_and_shown() -> None:
     )
     assert (
         refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        and "group.version cannot become 1" in refused.error_message
+        and "group.version cannot become 2" in refused.error_message
     )
     assert dry.error_code == 0 and done.error_code == 0
     assert [result.error_code for result in old.results] == [96, 95]

@@ -31,8 +31,8 @@ from barnabas_wire.linear_pattern import InvalidPattern, compile_linear
 
 REFRESH_FLOOR_MS: Final = 10_000
 """From the beginning of one resolution to the next."""
-MATCHES_BEFORE_GIVING_WAY: Final = 500
-"""Names matched between two turns given to others: 1 ms with most patterns, 70 ms with the worst found."""
+MATCHES_BEFORE_GIVING_WAY: Final = 200
+"""Names matched between two turns given to others: 0.4 ms with most patterns, 28 ms with the worst found."""
 REGEXES_MAX: Final = 1_000
 """Of one group."""
 
