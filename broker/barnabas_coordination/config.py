@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 CONSUMER_ASSIGNORS = ("uniform", "range")
 """Those that are built."""
 
@@ -179,6 +180,14 @@ class GroupCoordinatorConfig:
             "doc": "Assignors that members of the consumer protocol may ask for; the first serves those that do not ask.",
         },
     )
+    group_consumer_migration_policy: str = field(
+        default="bidirectional",
+        metadata={
+            "key": "group.consumer.migration.policy",
+            "doc": "Whether groups with members move between the protocols: upgrade (a classic group becomes a consumer group with its "
+            "first member of that protocol), downgrade (back, with the last one), bidirectional or disabled.",
+        },
+    )
     group_consumer_regex_refresh_interval_ms: int = field(
         default=600_000,
         metadata={
@@ -226,6 +235,8 @@ class GroupCoordinatorConfig:
             )
         if self.group_consumer_regex_refresh_interval_ms < 10_000:
             raise ValueError("group.consumer.regex.refresh.interval.ms must be at least 10000")
+        if self.group_consumer_migration_policy.lower() not in MIGRATION_POLICIES:
+            raise ValueError(f"group.consumer.migration.policy must be one of {', '.join(MIGRATION_POLICIES)}")
         unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
         if unknown or not self.group_consumer_assignors:
             raise ValueError(

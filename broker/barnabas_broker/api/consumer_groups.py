@@ -74,10 +74,10 @@ async def heartbeat(
     _require_served(services, context)
     access = context.access
     access.require(READ, GROUP, request.group_id)
-    _check(request, context.api_version, services.groups.config.group_consumer_assignors)
     names = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
     for name in sorted(names or ()):
         access.require(DESCRIBE, TOPIC, name)
+    _check(request, context.api_version, services.groups.config.group_consumer_assignors)
     outcome = await services.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=request.group_id,

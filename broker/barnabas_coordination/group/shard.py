@@ -23,7 +23,7 @@ from barnabas_coordination.errors import (
 from barnabas_coordination.group import joining, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
 from barnabas_coordination.group.classic import ClassicGroup
-from barnabas_coordination.group.consumer import commits, fencing, slices, target
+from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices, target
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
 from barnabas_coordination.group.consumer.description import describe as describe_consumers
 from barnabas_coordination.group.consumer.group import ConsumerGroup
@@ -33,6 +33,7 @@ from barnabas_coordination.group.consumer.messages import (
     ConsumerHeartbeat,
     Surroundings,
 )
+from barnabas_coordination.group.consumer.migration import MigrationPolicy
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupMetadataRecord,
     ConsumerGroupPartitionMetadataRecord,
@@ -56,11 +57,13 @@ from barnabas_coordination.group.offsets import GroupOffsets, commit_records, ex
 from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
-from barnabas_coordination.group.states import GroupState, TimerKey, TimerKind
+from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind
 from barnabas_coordination.shard import (
+    ArmTimer,
     CoordinatorResult,
     Marker,
     Pending,
+    Reply,
     Ticket,
     TransactionEnd,
     Writer,
@@ -118,9 +121,7 @@ class GroupShard:
         tombstones: list[ConsumerRecord] = []
         if isinstance(group, ConsumerGroup):
             if group.members:
-                raise InconsistentGroupProtocol(
-                    f"group {request.group_id} has members of group.protocol=consumer: join with that, or wait until they are gone"
-                )
+                return self._join_consumers(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
             # An empty group is of no protocol: it becomes what its first member speaks.
             tombstones = fencing.group_tombstones(group)
             group = None
@@ -133,13 +134,29 @@ class GroupShard:
         self.groups[request.group_id] = group
         return result
 
+    def _join_consumers(
+        self, group: ConsumerGroup, request: JoinRequest, ticket: Ticket, *, new_member_id: str, now_ms: int
+    ) -> CoordinatorResult:
+        if MigrationPolicy(self._config.group_consumer_migration_policy.lower()) is MigrationPolicy.DISABLED:
+            raise InconsistentGroupProtocol(
+                f"group {request.group_id} has members of group.protocol=consumer: join with that, or wait until they are gone"
+            )
+        around = self._around(group.group_id, now_ms)
+        return classic_members.join(group, request, ticket, around, new_member_id=new_member_id)
+
     def sync(self, request: SyncRequest, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """SyncGroup: see syncing.sync."""
-        return syncing.sync(self._member_group(request.member), request, ticket, now_ms=now_ms)
+        group = self._member_group(request.member)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.sync(group, request, ticket, self._around(group.group_id, now_ms))
+        return syncing.sync(group, request, ticket, now_ms=now_ms)
 
     def heartbeat(self, member: MemberRef, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """Heartbeat: see sessions.heartbeat."""
-        return sessions.heartbeat(self._member_group(member), member, ticket)
+        group = self._member_group(member)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.heartbeat(group, member, ticket, self._around(group.group_id, now_ms))
+        return sessions.heartbeat(group, member, ticket)
 
     def leave(
         self, group_id: str, members: Sequence[LeavingMember], ticket: Ticket, *, now_ms: int
@@ -148,6 +165,8 @@ class GroupShard:
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return sessions.leave(group, members, ticket, now_ms=now_ms)
+        if group is not None:
+            return classic_members.leave(group, members, ticket, self._image().topics)
         result = CoordinatorResult()
         result.reply(ticket, tuple(LeaveOutcome(*leaving, ErrorCode.UNKNOWN_MEMBER_ID) for leaving in members))
         return result
@@ -168,12 +187,10 @@ class GroupShard:
         self._forget_if_vacant(group)
         return result
 
-    def _member_group(self, member: MemberRef) -> ClassicGroup:
+    def _member_group(self, member: MemberRef) -> AnyGroup:
         group = self.groups.get(member.group_id)
         if group is None:
             raise UnknownMemberId(f"there is no group {member.group_id}")
-        if isinstance(group, ConsumerGroup):
-            raise UnknownMemberId(f"group {member.group_id} is of group.protocol=consumer")
         return group
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
@@ -182,11 +199,11 @@ class GroupShard:
         Raises KafkaError as consumer_heartbeat.heartbeat, and GROUP_ID_NOT_FOUND.
         """
         group = self.groups.get(request.group_id)
-        records: list[GroupRecord] = []
-        timers = CoordinatorResult()
+        first = CoordinatorResult()
         if isinstance(group, ClassicGroup):
-            records, timers = self._given_up(group, request)
-            group = None
+            if request.epoch != JOINS:
+                raise GroupIdNotFound(f"group {request.group_id} is of group.protocol=classic")
+            group = migration.upgrade(group, self._config, self._image().topics, first)
         if group is None:
             if request.epoch != JOINS:
                 raise GroupIdNotFound(f"there is no group {request.group_id}")
@@ -195,22 +212,12 @@ class GroupShard:
         if request.epoch < JOINS:
             return fencing.leave(group, request, ticket, around.topics)
         result = consumer_heartbeat.heartbeat(group, request, ticket, around)
-        result.records[:0] = records
-        result.timers[:0] = timers.timers
+        result.records[:0] = first.records
+        result.replies[:0] = first.replies
+        result.timers[:0] = first.timers
         if self.groups.get(request.group_id) is not group:
             self._founding[request.group_id] = group.soft
         return result
-
-    def _given_up(self, group: ClassicGroup, request: ConsumerHeartbeat) -> tuple[list[GroupRecord], CoordinatorResult]:
-        """An empty group becomes what its first member speaks. Raises GROUP_ID_NOT_FOUND for another, as Kafka does."""
-        if group.state is not GroupState.EMPTY or request.epoch != JOINS:
-            raise GroupIdNotFound(
-                f"group {request.group_id} is of group.protocol=classic: join with that, or wait until its members are gone"
-            )
-        result = CoordinatorResult()
-        for member_id in group.pending_members:
-            result.cancel(group.session_timer(member_id))
-        return [GroupMetadataRecord(request.group_id, None)] if group.has_record else [], result
 
     def _around(self, group_id: str, now_ms: int) -> Surroundings:
         image, config = self._image(), self._config
@@ -242,6 +249,10 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             commits.allow_commit(group, commit)
             result = CoordinatorResult()
+            member = group.members.get(commit.member.member_id)
+            if member is not None and member.metadata.classic is not None:
+                timeout_ms = member.metadata.classic.session_timeout_ms
+                result.arm(fencing.session_timer(group.group_id, member.member_id), timeout_ms)
         elif group is not None:
             result = sessions.allow_commit(group, commit.member)
         elif commit.member.generation < 0:
@@ -410,8 +421,7 @@ class GroupShard:
             if isinstance(group, ClassicGroup):
                 result.timers.extend(sessions.resume(group).timers)
             else:
-                session_timeout_ms = self._around(group.group_id, now_ms).settings.session_timeout_ms
-                result.timers.extend(fencing.resume(group, session_timeout_ms).timers)
+                result.timers.extend(fencing.resume(group, self._around(group.group_id, now_ms).settings).timers)
         for overruled in self._overruled.values():
             result.records.extend(fencing.group_tombstones(overruled))
         self._overruled.clear()
@@ -430,7 +440,13 @@ class GroupShard:
             around = self._around(group.group_id, now_ms)
             if key.kind in (TimerKind.TARGET, TimerKind.REGEX):
                 return slices.on_slice(group, key, around)
+            if key.kind is TimerKind.DOWNGRADE:
+                return migration.downgrade(group, self._config, around.topics, now_ms=now_ms)
             return fencing.on_timer(group, key, around.topics)
+        if key.kind is TimerKind.DOWNGRADE:
+            result = CoordinatorResult()
+            rebalance.rebalance_without_the_gone(group, result, RebalanceReason.DOWNGRADE)
+            return result
         if key.kind not in (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.SYNC):
             return CoordinatorResult()  # the group was one of the consumer protocol when it was armed
         result = sessions.on_timer(group, key, now_ms=now_ms)
@@ -550,6 +566,16 @@ class GroupShard:
             if isinstance(record, OffsetCommitRecord):
                 continue
             group = self.groups.get(record.group_id)
+            if isinstance(group, ClassicGroup) and self._founding.pop(record.group_id, None) is not None:
+                # It stays what it was: those who wait in it wait on.
+                waiting = {ticket for m in group.members.values() for ticket in (m.awaiting_join, m.awaiting_sync)}
+                return CoordinatorResult(
+                    replies=[Reply(reply.ticket, error) for reply in result.replies if reply.ticket not in waiting]
+                )
+            if isinstance(group, ConsumerGroup) and isinstance(result.records[-1], GroupMetadataRecord):
+                return CoordinatorResult(
+                    timers=[ArmTimer(fencing.downgrade_timer(group.group_id), fencing.REFUSED_RETRY_MS)]
+                )
             if isinstance(record, GroupMetadataRecord):
                 if record.value is not None and isinstance(group, ClassicGroup):
                     return rebalance.on_refused(group, record.value, result, error)

@@ -42,6 +42,10 @@ class TimerKind(Enum):
     SYNC = "sync"
     TARGET = "target"
     """The next slice of the targets of a consumer group."""
+    JOIN = "join"
+    """A classic member of a consumer group is to join again."""
+    DOWNGRADE = "downgrade"
+    """A consumer group may have classic members alone; a classic group that was one has to rebalance."""
     REGEX = "regex"
     """The next slice of resolving its regular expressions."""
 
@@ -73,6 +77,8 @@ class RebalanceReason(Enum):
     SESSION_TIMEOUT = "session_timeout"
     SYNC_TIMEOUT = "sync_timeout"
     """A member of the generation did not ask for its assignment."""
+    DOWNGRADE = "downgrade"
+    """The group was one of the consumer protocol, of which the last member is gone."""
     WRITE_FAILED = "write_failed"
     """The assignment could not be written."""
 

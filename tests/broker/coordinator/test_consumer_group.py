@@ -519,12 +519,12 @@ def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets()
     assert not isinstance(driver.reload().groups[GROUP], ConsumerGroup)
 
 
-def test_a_group_with_members_is_of_their_protocol() -> None:
-    driver = ConsumerDriver()
+def test_a_group_with_members_is_of_their_protocol_where_the_policy_keeps_it_so() -> None:
+    driver = ConsumerDriver(group_consumer_migration_policy="disabled")
     driver.stable_group(1)
     refused = driver.beat("a", JOINS, topic_names=frozenset({TOPIC}), owned={})
     assert driver.code(refused) is ErrorCode.GROUP_ID_NOT_FOUND
-    other = ConsumerDriver()
+    other = ConsumerDriver(group_consumer_migration_policy="disabled")
     Consumer(other, "a", TOPIC).join()
     assert other.code(other.join(version=3)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert other.code(other.heartbeat("a", 2)) is ErrorCode.UNKNOWN_MEMBER_ID

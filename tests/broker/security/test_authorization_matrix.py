@@ -56,6 +56,10 @@ ONLY_HIDDEN = {
     (ApiKey.METADATA, rights.CLUSTER),
     (ApiKey.CREATE_TOPICS, (rights.DESCRIBE_CONFIGS, rights.TOPIC)),
     (ApiKey.DESCRIBE_TRANSACTIONS, (rights.DESCRIBE, rights.TOPIC)),
+    (
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        (rights.DESCRIBE, rights.TOPIC),
+    ),  # of what a group here has: test_consumer_groups_api.py
 }
 """Needs of a row without which a part of the answer is left out."""
 NUMBERS: dict[str, Any] = {
@@ -91,6 +95,14 @@ FIXED: dict[ApiKey, dict[str, Any]] = {
         "allow_auto_topic_creation": True,
     },
     ApiKey.OFFSET_FETCH: {"groups.member_id": None, "groups.member_epoch": -1},
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: {
+        "member_epoch": 0,
+        "topic_partitions": [],
+        "server_assignor": None,
+        "instance_id": None,
+        "subscribed_topic_regex": None,
+        "rebalance_timeout_ms": 60_000,
+    },
     ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
     ApiKey.REMOVE_RAFT_VOTER: {"voter_id": 77, "cluster_id": None},
     ApiKey.ADD_RAFT_VOTER: {"voter_id": 77, "cluster_id": None},

@@ -205,3 +205,42 @@ def test_a_commit_of_who_is_no_member_is_refused(bootstrap: str, make_topic: Cal
         stack.callback(stranger.close)
         with pytest.raises(KafkaException, match="UNKNOWN_MEMBER_ID"):
             stranger.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+
+
+def test_a_group_moves_from_classic_to_consumer_and_back_while_it_reads(
+    bootstrap: str, make_topic: Callable[..., str], group: str
+) -> None:
+    topic = make_topic(PARTITIONS)
+    classic_settings = {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": 10_000,
+        "heartbeat.interval.ms": 300,
+    }
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def group_type() -> ConsumerGroupType:
+        listed = admin.list_consumer_groups().result(DEADLINE_S)
+        return next(found.type for found in listed.valid if found.group_id == group)
+
+    with ExitStack() as stack:
+        first = Member(stack, bootstrap, group, topic, **classic_settings)
+        until(lambda: len(first.has) == 4, first.poll)
+        produce(bootstrap, topic, numbered(100))
+        until(lambda: len(first.read) == 100, first.poll)
+        first.consumer.commit(asynchronous=False)
+        assert group_type() is ConsumerGroupType.CLASSIC
+        second = Member(stack, bootstrap, group, topic)
+        until(lambda: len(first.has) == len(second.has) == 2, poll_all(first, second))
+        assert sorted(first.has + second.has) == [0, 1, 2, 3]
+        assert group_type() is ConsumerGroupType.CONSUMER
+        produce(bootstrap, topic, numbered(100))
+        until(lambda: len(first.read) + len(second.read) == 200, poll_all(first, second))
+        for member in (first, second):
+            member.consumer.commit(asynchronous=False)
+        second.close()
+        until(lambda: len(first.has) == 4, first.poll)
+        until(lambda: group_type() is ConsumerGroupType.CLASSIC, first.poll)
+        produce(bootstrap, topic, numbered(100))
+        until(lambda: len(first.read) + len(second.read) == 300, poll_all(first))
+        assert not first.lost

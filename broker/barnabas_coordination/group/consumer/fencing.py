@@ -15,7 +15,7 @@ from typing import Final
 from barnabas_coordination.errors import FencedInstanceId, UnknownMemberId
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
-from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, HeartbeatOutcome
+from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, GroupSettings, HeartbeatOutcome
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
     ConsumerGroupMemberMetadataRecord,
@@ -27,6 +27,7 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerRecord,
     GroupValue,
     HeldPartitions,
+    MemberMetadata,
     MemberState,
     TargetValue,
 )
@@ -48,6 +49,16 @@ def session_timer(group_id: str, member_id: str) -> TimerKey:
 def revocation_timer(group_id: str, member_id: str) -> TimerKey:
     """Key of the time that a member has to give up what it must."""
     return TimerKey(TimerKind.REBALANCE, group_id, member_id)
+
+
+def downgrade_timer(group_id: str) -> TimerKey:
+    """Key of the look whether classic members alone are left; see migration.py."""
+    return TimerKey(TimerKind.DOWNGRADE, group_id)
+
+
+def session_timeout_ms(metadata: MemberMetadata, settings: GroupSettings) -> int:
+    """A classic member says its own, the others have the group's."""
+    return settings.session_timeout_ms if metadata.classic is None else metadata.classic.session_timeout_ms
 
 
 def leave(group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, topics: TopicsImage) -> CoordinatorResult:
@@ -124,7 +135,9 @@ def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: Coordina
     for member_id in sorted(names):
         out.records.extend(member_tombstones(group.group_id, member_id))
         out.cancel(session_timer(group.group_id, member_id))
-        out.cancel(revocation_timer(group.group_id, member_id))
+        for kind in (TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC):
+            out.cancel(TimerKey(kind, group.group_id, member_id))
+        group.soft.joining.discard(member_id)
     left = [member for member in group.members.values() if member.member_id not in names]
     regexes = {member.regex for member in left}
     out.records.extend(
@@ -137,6 +150,8 @@ def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: Coordina
     epoch = group.epoch + 1
     changed = metadata_hash(subscribed, topics)
     out.records.append(ConsumerGroupMetadataRecord(group.group_id, GroupValue(epoch, changed)))
+    if left and all(member.is_classic for member in left):
+        out.arm(downgrade_timer(group.group_id), 0)
     if not left:
         # A group without members has the targets of its own epoch: none. Nothing holds the next ones back.
         out.records.append(ConsumerGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch)))
@@ -171,11 +186,13 @@ def on_refused(group: ConsumerGroup | None, result: CoordinatorResult, error: Ka
     return refused
 
 
-def resume(group: ConsumerGroup, session_timeout_ms: int) -> CoordinatorResult:
+def resume(group: ConsumerGroup, settings: GroupSettings) -> CoordinatorResult:
     """A new coordinator has read the group from the log: every member gets a fresh session, and time to give up what it must."""
     out = CoordinatorResult()
     for member in group.members.values():
-        out.arm(session_timer(group.group_id, member.member_id), session_timeout_ms)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        out.arm(session_timer(group.group_id, member.member_id), session_timeout_ms(member.metadata, settings))
+        if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
             out.arm(revocation_timer(group.group_id, member.member_id), max(0, member.metadata.rebalance_timeout_ms))
+    if group.members and group.classic_count == len(group.members):
+        out.arm(downgrade_timer(group.group_id), 0)
     return out

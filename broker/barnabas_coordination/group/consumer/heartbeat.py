@@ -72,16 +72,14 @@ def heartbeat(
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
     INVALID_REGULAR_EXPRESSION.
     """
-    step = _Heartbeat(group, request, around)
-    before = step.find()
-    step.say(before)
-    step.bump()
-    step.assign()
-    step.lead_on()
-    return step.finish(ticket)
+    step = Step(group, request, around)
+    step.run()
+    step.arm()
+    step.answer(ticket)
+    return step.out
 
 
-class _Heartbeat:
+class Step:
     """One step: the group as its records so far leave it, and the member on its way."""
 
     def __init__(self, group: ConsumerGroup, request: ConsumerHeartbeat, around: Surroundings) -> None:
@@ -95,6 +93,13 @@ class _Heartbeat:
         self.target_epoch = group.assignment_epoch
         self.needs_bump = False
         self.has_subscription_changed = False
+
+    def run(self) -> None:
+        """Everything but timers and answer."""
+        self.say(self.find())
+        self.bump()
+        self.assign()
+        self.lead_on()
 
     # ---- who it is -----------------------------------------------------------------------------------------------
 
@@ -112,14 +117,15 @@ class _Heartbeat:
     def _find_static(self, instance_id: str) -> ConsumerMember:
         request, group = self.request, self.group
         present_id = group.static_members.get(instance_id)
-        if request.epoch != JOINS:
+        is_classic = request.classic is not None
+        if request.epoch != JOINS or (is_classic and not request.is_unnamed):
             member = fencing.find_member(group, request.member_id, instance_id)
             _check_epoch(member, request)
             return member
         if present_id is None:
             return group.members.get(request.member_id) or self._new(request)
         present = group.members[present_id]
-        if not (present.has_left_for_a_while or present.is_classic):
+        if not (is_classic or present.has_left_for_a_while or present.is_classic):
             raise UnreleasedInstanceId(
                 f"group.instance.id {instance_id} is member {present_id}, which has not left: close that consumer, or wait for the end "
                 "of its session"
@@ -244,7 +250,7 @@ class _Heartbeat:
             member,
             epoch=self.target_epoch,
             target=self.target,
-            owned={} if self.request.epoch == JOINS else self.request.owned,
+            owned=self.request.owned,
             topics=member_topics(member, group.regexes, self.around.topics),
             has_subscription_changed=self.has_subscription_changed,
             is_free=lambda topic_id, partition: group.holder(topic_id, partition) in (None, member.member_id),
@@ -254,27 +260,31 @@ class _Heartbeat:
                 ConsumerGroupCurrentMemberAssignmentRecord(group.group_id, member.member_id, self.after.to_value())
             )
 
-    def finish(self, ticket: Ticket) -> CoordinatorResult:
-        """Arm the timers and answer."""
-        out, after, settings = self.out, self.after, self.around.settings
+    def arm(self) -> None:
+        """The member was heard; what it has to give up it has its time for, unless joining and syncing have theirs."""
+        out, after = self.out, self.after
         group_id = self.group.group_id
-        out.arm(fencing.session_timer(group_id, after.member_id), settings.session_timeout_ms)
+        session_timeout_ms = fencing.session_timeout_ms(after.metadata, self.around.settings)
+        out.arm(fencing.session_timer(group_id, after.member_id), session_timeout_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             if self.before.state is MemberState.UNREVOKED_PARTITIONS:
                 out.cancel(fencing.revocation_timer(group_id, after.member_id))
-        elif after != self.member:
+        elif after != self.member and not after.is_classic:
             out.arm(fencing.revocation_timer(group_id, after.member_id), max(0, after.metadata.rebalance_timeout_ms))
+
+    def answer(self, ticket: Ticket) -> None:
+        """Its epoch, and what it has where it must be told."""
+        after = self.after
         is_told = (
             self.request.epoch == JOINS or self.request.is_full or not is_same_set(after.assigned, self.before.assigned)
         )
         outcome = HeartbeatOutcome(
             member_id=after.member_id,
             epoch=after.epoch,
-            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=self.around.settings.heartbeat_interval_ms,
             assignment=partitions_of(after.assigned) if is_told else None,
         )
-        out.reply(ticket, outcome)
-        return out
+        self.out.reply(ticket, outcome)
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
@@ -292,6 +302,16 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 def _said(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
     """What a member says, with what it leaves out as it was."""
     names = before.topic_names if request.topic_names is None else tuple(sorted(request.topic_names))
+    if request.classic is not None:
+        return MemberMetadata(
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topic_names=names,
+            rebalance_timeout_ms=-1 if request.rebalance_timeout_ms is None else request.rebalance_timeout_ms,
+            classic=request.classic,
+        )
     return MemberMetadata(
         instance_id=before.instance_id if request.instance_id is None else request.instance_id,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,

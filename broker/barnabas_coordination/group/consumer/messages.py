@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_coordination.group.consumer.member import Owned
-from barnabas_coordination.group.consumer.records import Partitions
+from barnabas_coordination.group.consumer.records import ClassicOffer, Partitions
 from barnabas_quorum.image.topics import TopicsImage
 
 
@@ -34,6 +34,10 @@ class ConsumerHeartbeat:
     client_host: str = ""
     may_describe: Callable[[str], bool] = lambda topic: True
     """Whether the member's principal may see a topic that a regular expression matches."""
+    classic: ClassicOffer | None = None
+    """Set for a JoinGroup of the classic protocol: see classic_members.py."""
+    is_unnamed: bool = False
+    """Whether a classic member came without an id, and the one here is new."""
 
     @property
     def is_full(self) -> bool:

@@ -8,7 +8,7 @@ Read next:  slices.py, which does the work; group.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas_coordination.group.consumer.assignor.subscribers import Assigning
 from barnabas_quorum.image.topics import TopicsImage
@@ -52,3 +52,5 @@ class SoftState:
     """The topics of the image by which they were resolved."""
     regex_job: RegexJob | None = None
     target_job: TargetJob | None = None
+    joining: set[str] = field(default_factory=set)
+    """Classic members that heard that they are to join again."""
