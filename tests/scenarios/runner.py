@@ -73,10 +73,15 @@ def play(path: Path, make_scenario: Callable[[], Scenario]) -> str:
 
 def scripts() -> list[tuple[Path, Callable[[], Scenario]]]:
     """Every script with its interpreter, by the folder it lies in."""
+    from tests.scenarios.group_scenario import GroupScenario
     from tests.scenarios.raft_scenario import RaftScenario
     from tests.scenarios.transaction_scenario import TransactionScenario
 
-    interpreters: dict[str, Callable[[], Scenario]] = {"raft": RaftScenario, "transaction": TransactionScenario}
+    interpreters: dict[str, Callable[[], Scenario]] = {
+        "group": GroupScenario,
+        "raft": RaftScenario,
+        "transaction": TransactionScenario,
+    }
     return [
         (path, interpreter)
         for folder, interpreter in interpreters.items()

@@ -59,7 +59,10 @@ class Cooperative:
         )
         joined = self.driver.joined(ticket)
         self.member_id, self.generation = joined.member_id, joined.generation
-        blob = self.driver.assigned(self.driver.sync(self.member_id, self.generation, instance=self.instance))
+        # Alone in a classic group it leads, and takes everything.
+        everything = assignment(*range(self.driver.topics[TOPIC]))
+        given = {self.member_id: everything} if joined.members else None
+        blob = self.driver.assigned(self.driver.sync(self.member_id, self.generation, given, instance=self.instance))
         told = [
             partition
             for of in decode_blob(ConsumerProtocolAssignment, blob).assigned_partitions
