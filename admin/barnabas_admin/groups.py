@@ -8,7 +8,7 @@ Read next:  kafka.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barnabas_admin.errors import AdminError
@@ -17,6 +17,9 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST, known_code
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_wire.kafka.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from barnabas_wire.kafka.messages.consumer_group_describe import Member as ConsumerGroupMember
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
@@ -27,6 +30,7 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
+CLASSIC_MEMBER = 0
 OFFSETS_BY_NAME_VERSION_MAX = 9
 """From version 10 on OffsetFetch names topics by id."""
 
@@ -61,6 +65,7 @@ async def describe_group(client: ClusterClient, group: str) -> dict[str, Any]:
 
 async def _describe(client: ClusterClient, group: str, only: Collection[TopicPartition] | None) -> dict[str, Any]:
     described = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
+    await _describe_consumers(described, lambda request: client.call_coordinator(group, request))
     wanted = _offsets_request([group], only)
     offsets = await client.call_coordinator(group, wanted, version_max=OFFSETS_BY_NAME_VERSION_MAX)
     found = await client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]))
@@ -131,6 +136,7 @@ async def _ask_coordinator(
     """Those of the groups that this broker coordinates, and knows."""
     try:
         described = await client.call(DescribeGroupsRequest(groups=groups), broker_id=broker_id)
+        await _describe_consumers(described, lambda request: client.call(request, broker_id=broker_id))
         offsets = await client.call(
             _offsets_request(groups, only), broker_id=broker_id, version_max=OFFSETS_BY_NAME_VERSION_MAX
         )
@@ -144,6 +150,39 @@ async def _alone(client: ClusterClient, group: str, only: Collection[TopicPartit
         return await _describe(client, group, only)
     except (KafkaError, OSError, TimeoutError):
         return None
+
+
+async def _describe_consumers(described: Any, ask: Callable[[Any], Awaitable[Any]]) -> None:
+    """DescribeGroups knows no group of the consumer protocol (KIP-848): put in what ConsumerGroupDescribe says of those. Brokers that
+    do not serve it have none."""
+    unknown = [each.group_id for each in described.groups if _is_unknown(each)]
+    if not unknown:
+        return
+    try:
+        answer = await ask(ConsumerGroupDescribeRequest(group_ids=unknown))
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return
+    found = {each.group_id: each for each in answer.groups if not each.error_code}
+    described.groups = [
+        _ConsumerGroup(found[each.group_id]) if each.group_id in found else each for each in described.groups
+    ]
+
+
+class _ConsumerGroup:
+    """A group of the consumer protocol, with the fields that DescribeGroups has of the others."""
+
+    error_code = 0
+    protocol_type = "consumer"
+
+    def __init__(self, described: DescribedConsumerGroup) -> None:
+        self.group_id = described.group_id
+        self.group_state = described.group_state
+        self.protocol_data = described.assignor_name
+        self.epoch = described.group_epoch
+        self.assignment_epoch = described.assignment_epoch
+        self.members = described.members
 
 
 def _offsets_request(groups: Sequence[str], only: Collection[TopicPartition] | None) -> OffsetFetchRequest:
@@ -188,8 +227,12 @@ def _read_states(
 
 
 def _is_absent(state: _State) -> bool:
-    """Whether the coordinator has no members of it; KIP-848's groups are known by their offsets alone."""
-    return bool(state.described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or state.described.group_state == "Dead")
+    """Whether the coordinator has no members of it; groups of other types than these are known by their offsets alone."""
+    return _is_unknown(state.described)
+
+
+def _is_unknown(described: Any) -> bool:
+    return bool(described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead")
 
 
 def _is_readable(state: _State) -> bool:
@@ -249,11 +292,15 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
                 "host": owner.get("host"),
             }
         )
+    of_consumers = {}
+    if isinstance(state.described, _ConsumerGroup):
+        of_consumers = {"epoch": state.described.epoch, "assignment_epoch": state.described.assignment_epoch}
     return {
         "group": state.group,
         "state": state.described.group_state,
         "protocol_type": state.described.protocol_type,
         "protocol": state.described.protocol_data,
+        **of_consumers,
         "coordinator": state.coordinator,
         "total_lag": sum(row["lag"] or 0 for row in rows),
         "members": [
@@ -265,6 +312,22 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
 
 
 def _member(member: Any) -> dict[str, Any]:
+    if isinstance(member, ConsumerGroupMember):
+        return {
+            "member": member.member_id,
+            "instance_id": member.instance_id,
+            "client": member.client_id,
+            "host": member.client_host.removeprefix("/"),
+            "protocol": "classic" if member.member_type == CLASSIC_MEMBER else "consumer",
+            "epoch": member.member_epoch,
+            "to_give_up": _partition_count(member.assignment) - _shared_count(member),
+            "to_get": _partition_count(member.target_assignment) - _shared_count(member),
+            "partitions": [
+                TopicPartition(topic.topic_name, partition)
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ],
+        }
     return {
         "member": member.member_id,
         "instance_id": member.group_instance_id,
@@ -272,3 +335,16 @@ def _member(member: Any) -> dict[str, Any]:
         "host": member.client_host.removeprefix("/"),
         "partitions": assigned_partitions(bytes(member.member_assignment)),
     }
+
+
+def _partition_count(assignment: Any) -> int:
+    return sum(len(topic.partitions) for topic in assignment.topic_partitions)
+
+
+def _shared_count(member: ConsumerGroupMember) -> int:
+    """Partitions that it has and is to have."""
+    has, wanted = (
+        {(topic.topic_id, partition) for topic in assignment.topic_partitions for partition in topic.partitions}
+        for assignment in (member.assignment, member.target_assignment)
+    )
+    return len(has & wanted)

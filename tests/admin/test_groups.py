@@ -14,6 +14,11 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import ClusterView, ListedOffset, Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.messages import consumer_group_describe
+from barnabas_wire.kafka.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from barnabas_wire.kafka.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_wire.kafka.messages.offset_fetch import (
@@ -34,6 +39,8 @@ class Cluster:
     def __init__(self) -> None:
         self.groups: dict[int, dict[str, dict[tuple[str, int], int]]] = {1: {}, 2: {}}
         """Coordinator -> group -> partition -> committed."""
+        self.consumers: dict[str, consumer_group_describe.DescribedGroup] = {}
+        """Groups of the consumer protocol."""
         self.without_leader: set[tuple[str, int]] = set()
         self.silent: set[tuple[str, int]] = set()
         """Partitions whose leader does not answer."""
@@ -53,8 +60,16 @@ class Cluster:
                     for each in request.groups
                 ]
             )
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            return ConsumerGroupDescribeResponse(groups=[self._consumers(each) for each in request.group_ids])
         assert isinstance(request, OffsetFetchRequest) and version_max == 9, "topics by name"
         return OffsetFetchResponse(groups=[self._offsets(here, each) for each in request.groups])
+
+    def _consumers(self, group: str) -> consumer_group_describe.DescribedGroup:
+        found = self.consumers.get(group)
+        if found is None:
+            return consumer_group_describe.DescribedGroup(group_id=group, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+        return found
 
     async def call_coordinator(self, group: str, request: Any, *, version_max: int | None = None) -> Any:
         return await self.call(request, broker_id=self._coordinator(group), version_max=version_max)
@@ -163,7 +178,13 @@ async def test_of_the_partitions_asked_about_alone_are_offsets_and_ends_had(clus
     cluster.asked.clear()
     found = await describe_groups(client(cluster), coordinators(cluster) | {"never": 1}, only=only)
     assert read == only and cluster.offsets_sent == 41
-    assert cluster.asked == {"DescribeGroupsRequest": 2, "OffsetFetchRequest": 2, "metadata": 1, "list_offsets": 1}
+    assert cluster.asked == {
+        "DescribeGroupsRequest": 2,
+        "ConsumerGroupDescribeRequest": 1,
+        "OffsetFetchRequest": 2,
+        "metadata": 1,
+        "list_offsets": 1,
+    }
     for group, described in found.items():
         rows = whole[group]["partitions"] if group in whole else []
         assert described["partitions"] == [row for row in rows if row["topic"] == "orders" and row["partition"] == 1]
@@ -188,3 +209,33 @@ async def test_ends_that_are_known_are_not_asked_for_again(cluster: Cluster) -> 
     del known[TopicPartition("flights", 0)]
     assert await describe_groups(client(cluster), coordinators(cluster), ends=known) == found
     assert cluster.asked["list_offsets"] == 1
+
+
+async def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(cluster: Cluster) -> None:
+    def orders(*partitions: int) -> consumer_group_describe.Assignment:
+        topic = consumer_group_describe.TopicPartitions(topic_name="orders", partitions=list(partitions))
+        return consumer_group_describe.Assignment(topic_partitions=[topic])
+
+    cluster.consumers["c"] = consumer_group_describe.DescribedGroup(
+        group_id="c",
+        group_state="Reconciling",
+        group_epoch=5,
+        assignment_epoch=4,
+        assignor_name="uniform",
+        members=[
+            consumer_group_describe.Member(
+                member_id="m",
+                member_epoch=3,
+                client_host="/127.0.0.1",
+                assignment=orders(0, 1),
+                target_assignment=orders(1),
+                member_type=1,
+            )
+        ],
+    )
+    found = (await describe_groups(client(cluster), {"c": 1}, only=[TopicPartition("orders", 1)]))["c"]
+    assert (found["state"], found["epoch"], found["assignment_epoch"]) == ("Reconciling", 5, 4)
+    assert (found["protocol_type"], found["protocol"]) == ("consumer", "uniform")
+    (member,) = found["members"]
+    assert (member["protocol"], member["epoch"], member["to_give_up"], member["to_get"]) == ("consumer", 3, 1, 0)
+    assert [row["member"] for row in found["partitions"]] == ["m"]

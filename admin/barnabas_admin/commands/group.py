@@ -46,6 +46,7 @@ def describe(invocation: Invocation, group: str) -> None:
             "group": found["group"],
             "state": found["state"],
             "protocol": f"{found['protocol_type'] or '-'}/{found['protocol'] or '-'}",
+            **({"epoch": f"{found['epoch']}, targets of {found['assignment_epoch']}"} if "epoch" in found else {}),
             "coordinator": found["coordinator"],
             "members": len(members),
             "total_lag": found["total_lag"],
@@ -59,3 +60,9 @@ def describe(invocation: Invocation, group: str) -> None:
     if idle:
         print_line()
         print_table(["IDLE_MEMBER", "CLIENT", "HOST"], [[m["member"], m["client"], m["host"]] for m in idle])
+    if "epoch" in found and members:
+        print_line()
+        columns = ["MEMBER", "PROTOCOL", "EPOCH", "HAS", "TO_GIVE_UP", "TO_GET"]
+        shown = ("member", "protocol", "epoch", "partitions", "to_give_up", "to_get")
+        rows = [[len(m[key]) if key == "partitions" else m[key] for key in shown] for m in members]
+        print_table(columns, rows)

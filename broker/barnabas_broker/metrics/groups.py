@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 
 from barnabas_broker.metrics.families import Sample, copied, counter, gauge, partition_labels
 from barnabas_broker.metrics.sources import NodeSources
+from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -79,6 +80,24 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         "group_state_info",
         "State of a group coordinated here, and the assignor that its members chose.",
         [({"group": g.group_id, "state": g.state.value, "protocol": g.protocol or ""}, 1) for g in shown],
+    )
+    yield gauge(
+        "group_type_info",
+        "The protocol by which a group coordinated here is led: classic or consumer.",
+        [({"group": g.group_id, "type": "consumer" if isinstance(g, ConsumerGroup) else "classic"}, 1) for g in shown],
+    )
+    consumers = [g for g in shown if isinstance(g, ConsumerGroup)]
+    yield gauge(
+        "group_epoch",
+        "Of a group of the consumer protocol: the epoch of the group, and that of its targets, which follows.",
+        [
+            sample
+            for g in consumers
+            for sample in (
+                ({"group": g.group_id, "of": "group"}, g.epoch),
+                ({"group": g.group_id, "of": "targets"}, g.assignment_epoch),
+            )
+        ],
     )
     yield gauge("group_members", "Members of a group.", [({"group": g.group_id}, len(g.members)) for g in shown])
     yield counter(

@@ -127,6 +127,7 @@ CLAIMED = {
         log_files_reopened_total                 counter
         log_files_refused_total                  counter
         group_state_info                         gauge group state protocol
+        group_type_info                          gauge group type
         group_members                            gauge group
         group_lag_records                        gauge group topic partition
         group_lag_seconds                        gauge group topic

@@ -358,6 +358,7 @@ def test_a_group_tells_its_state_members_rebalances_and_commits(monkeypatch: pyt
     rooms = stand_ins()
     samples = scrape(make_sources(**rooms))
     assert value(samples, "group_state_info", group="g", state="Empty", protocol="") == 1
+    assert value(samples, "group_type_info", group="g", type="classic") == 1
     assert value(samples, "group_members", group="g") == 0
     assert value(samples, "group_rebalances_total", group="g", reason="leave") == 2
     assert [value(samples, "group_commits_total", group="g", result=word) for word in ("done", "failed")] == [6, 1]
