@@ -133,12 +133,14 @@ class Consumer:
         self.may_describe = may_describe
         self.epoch = JOINS
         self.held: Held = set()
+        self.using: Held = set()
+        """What it reads: it lets go of what it is not told any more when it says so, not when it hears so."""
         self.is_behind = True
         """Whether it has given up or got something that it has not said yet."""
 
     def join(self) -> HeartbeatOutcome:
         """With everything a member says at first."""
-        self.held, self.epoch = set(), JOINS
+        self.held, self.using, self.epoch = set(), set(), JOINS
         return self._hear(
             self.driver.beat(
                 self.member_id,
@@ -156,6 +158,8 @@ class Consumer:
     def beat(self, **named: Any) -> HeartbeatOutcome:
         """The next heartbeat, with what changed."""
         owned = {"owned": self.owned()} if self.is_behind else {}
+        if self.is_behind:
+            self.using = set(self.held)
         self.is_behind = False
         return self._hear(
             self.driver.beat(
@@ -197,6 +201,7 @@ class Consumer:
             if told != self.held:
                 self.is_behind = True
             self.held = told
+            self.using |= told
         return outcome
 
 

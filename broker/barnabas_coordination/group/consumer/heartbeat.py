@@ -228,6 +228,9 @@ class Step:
         self.target: Partitions = group.target(self.member.member_id)
         if not target.are_due(group, self.epoch, around.settings, now_ms=around.now_ms):
             return
+        running = self.soft.target_job
+        if running is not None and running.epoch == self.epoch and self.present is not None:
+            return  # the targets of this epoch are in the making
         subscribers = target.subscribers_of(group, self.member, group.regexes, around.topics)
         assigning = target.ASSIGNORS[target.assignor_name(group, around.default_assignor, self.member)](subscribers)
         if target.is_large(subscribers):
