@@ -27,6 +27,8 @@ LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = -2
 """Epoch of a static member that will come back: its partitions stay its own until its session ends."""
 NO_MEMBER_EPOCH: Final = -1
+MEMBER_BYTES: Final = 300
+"""Of a member that says next to nothing: 50,000 of them fill what one group may take."""
 
 Owned = Mapping[Uuid, frozenset[int]]
 """By topic: partitions that a member says it owns."""
@@ -110,8 +112,10 @@ def partitions_of(held: HeldPartitions) -> Partitions:
 
 
 def size_of(metadata: MemberMetadata) -> int:
-    """Bytes of what a member says of itself, about."""
+    """Bytes of memory that a member takes by what it says of itself, about."""
     texts = (metadata.instance_id, metadata.rack_id, metadata.client_id, metadata.client_host, metadata.topic_regex)
-    size = sum(len(text) for text in texts if text) + sum(len(name) + 50 for name in metadata.topic_names)
+    size = (
+        MEMBER_BYTES + sum(len(text) for text in texts if text) + sum(len(name) + 50 for name in metadata.topic_names)
+    )
     offered = () if metadata.classic is None else metadata.classic.protocols
     return size + sum(len(name) + len(said) for name, said in offered)
