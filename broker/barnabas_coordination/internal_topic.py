@@ -25,7 +25,7 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NODE_PRINCIPAL, BrokerId
 
-logger = logging.getLogger("barnabas_coordination.internal_topic")  # the name that operators set a level of
+logger = logging.getLogger("barnabas_broker.coordinator.internal_topic")  # the name that operators set a level of
 
 NAMES_MAX: Final = 200
 """Most names of a partition that are held against the count when it is loaded: under 1 ms. Of a doubled topic half of them are wrong."""

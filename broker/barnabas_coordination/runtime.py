@@ -46,7 +46,7 @@ from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.records.last_values import OpenTransactions, collect_last_values
 
-logger = logging.getLogger("barnabas_coordination.runtime")  # the name that operators set a level of
+logger = logging.getLogger("barnabas_broker.coordinator.runtime")  # the name that operators set a level of
 
 LOAD_FAILURES_TOLD = 10
 """A partition that could not be read so often in a row, RELOAD_DELAY_S apart, is reported."""

@@ -29,7 +29,7 @@ from barnabas_wire.kafka.messages.write_txn_markers import (
 )
 from barnabas_wire.lazy_dataclass import dataclass
 
-logger = logging.getLogger("barnabas_coordination.transaction.markers")  # the name that operators set a level of
+logger = logging.getLogger("barnabas_broker.coordinator.transaction.markers")  # the name that operators set a level of
 
 RETRY_S: Final = 0.02
 """Pause before a marker is sent again; doubled with every failure of its transaction, up to"""

@@ -26,7 +26,9 @@ from barnabas_wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-logger = logging.getLogger("barnabas_coordination.transaction.verification")  # the name that operators set a level of
+logger = logging.getLogger(
+    "barnabas_broker.coordinator.transaction.verification"
+)  # the name that operators set a level of
 
 QUESTIONS_MAX: Final = 2_000
 """Most transactions of one request; the others follow with the next."""
