@@ -33,7 +33,6 @@ PLATFORMS = {
 }
 MUSL = [name for name in PLATFORMS if name.endswith("musl")]
 MISSING = {
-    "google-crc32c": frozenset((platform, python) for platform in MUSL for python in PYTHONS),
     "google-re2": frozenset(
         (platform, python) for platform in PLATFORMS for python in PYTHONS if platform in MUSL or python == "3.15"
     ),
