@@ -31,12 +31,7 @@ PLATFORMS = {
     "Linux aarch64, musl": ["musllinux_1_2_aarch64", "musllinux_1_1_aarch64"],
     "macOS arm64": ["macosx_14_0_arm64"],
 }
-MUSL = [name for name in PLATFORMS if name.endswith("musl")]
-MISSING = {
-    "google-re2": frozenset(
-        (platform, python) for platform in PLATFORMS for python in PYTHONS if platform in MUSL or python == "3.15"
-    ),
-}
+MISSING: dict[str, frozenset[tuple[str, str]]] = {}
 """By distribution: (platform, Python) for which it is known to have no wheel. A new hole fails, and so does one that was filled."""
 ASKED_S_MAX = 300
 
