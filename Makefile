@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -34,6 +34,9 @@ lock: ## write constraints.txt anew from .venv
 
 wheel: ## build the wheel, install it with the lowest and the newest dependencies into empty environments, run a cluster there
 	@$(PY) -m pytest -q -m package tests/package
+
+platforms: ## which core dependency has a wheel on which platform and Python, as the package index says: ten minutes; ARGS="--json FILE"
+	@$(PY) -m tests.package.platforms $(ARGS)
 
 coverage: ## which lines of the product the tests run, of nodes under test too: TESTS= (default all but Spark's)
 	@$(PY) -m coverage erase

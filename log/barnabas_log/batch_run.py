@@ -82,7 +82,7 @@ def read_run(view: memoryview, position: int, *, next_offset: Offset, may_have_g
                 break
             run_epoch = epoch
         if length <= CRC_WINDOW_BYTES:
-            found = crc32c(view[position + CRC_START : following].tobytes())
+            found = crc32c(view[position + CRC_START : following])
         else:
             found = _checksum(view, position + CRC_START, following)
         if found != crc:
@@ -106,7 +106,7 @@ def _checksum(view: memoryview, start: int, stop: int) -> int:
     """CRC-32C of view[start:stop], a window at a time."""
     found = 0
     for position in range(start, stop, CRC_WINDOW_BYTES):
-        found = extend_crc32c(found, bytes(view[position : min(stop, position + CRC_WINDOW_BYTES)]))
+        found = extend_crc32c(found, view[position : min(stop, position + CRC_WINDOW_BYTES)])
     return found
 
 

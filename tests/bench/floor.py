@@ -20,7 +20,7 @@ import socket
 import struct
 import sys
 
-import google_crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 ANSWER = struct.Struct(">iixB").pack  # size, correlation id, no tagged fields; then as long as a produce answer is
 ANSWER_BYTES = 60
@@ -93,7 +93,7 @@ class ProduceFloor(asyncio.BufferedProtocol):
         for frame in frames:
             batch = frame[start:]
             body = bytes(batch[CRC_FROM : 12 + int.from_bytes(batch[8:12], "big")])
-            if google_crc32c.value(body) != int.from_bytes(batch[CRC_AT:CRC_FROM], "big"):
+            if crc32c(body) != int.from_bytes(batch[CRC_AT:CRC_FROM], "big"):
                 raise SystemExit("bad CRC")
             pieces += [batch[:CRC_FROM], body]
             answers.append(ANSWER(ANSWER_BYTES - 4, int.from_bytes(frame[4:8], "big"), 2) + bytes(ANSWER_BYTES - 10))

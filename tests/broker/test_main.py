@@ -134,7 +134,7 @@ print(*sorted(name for name in sys.modules if name.startswith("barnabas_broker.o
         "barnabas_replication",
         "barnabas_wire",
     }
-    libraries = {"cramjam", "google", "google_crc32c", "grpc", "rpds", "typing_extensions"}
+    libraries = {"cramjam", "fastcrc", "google", "grpc", "rpds", "typing_extensions"}
     own_to_them = {"grpc_tools", "cython_runtime"}  # gRPC asks for its compiler, and goes on without
     names = {name for name in found.split() if not name.startswith("_cython")}
     assert names - own_to_them - {"__main__"} == rooms | libraries

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 import pyspark_barnabas
 
-HEAVY = ("numba", "numpy", "pyarrow", "grpc", "barnabas_wire", "google_crc32c", "cramjam")
+HEAVY = ("numba", "numpy", "pyarrow", "grpc", "barnabas_wire", "fastcrc", "cramjam")
 REPORT = f"""
 import sys
 import pyspark.sql.datasource

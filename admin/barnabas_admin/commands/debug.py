@@ -30,7 +30,7 @@ PACKAGES = (
     "grpcio",
     "protobuf",
     "prometheus-client",
-    "google-crc32c",
+    "fastcrc",
     "google-re2",
     "cramjam",
     "cryptography",

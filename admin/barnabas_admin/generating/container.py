@@ -26,8 +26,8 @@ ARG VERSION=
 RUN python -m venv /opt/barnabas
 COPY dist* /dist/
 RUN if ls /dist/barnabas-*.whl >/dev/null 2>&1; \\
-    then /opt/barnabas/bin/pip install --no-cache-dir "$(ls /dist/barnabas-*.whl)[console]"; \\
-    else /opt/barnabas/bin/pip install --no-cache-dir "barnabas[console]${{VERSION:+==$VERSION}}"; fi
+    then /opt/barnabas/bin/pip install --no-cache-dir "$(ls /dist/barnabas-*.whl)[console,patterns]"; \\
+    else /opt/barnabas/bin/pip install --no-cache-dir "barnabas[console,patterns]${{VERSION:+==$VERSION}}"; fi
 
 FROM python:3.13-slim
 RUN useradd --uid {USER_ID} --user-group --home-dir {DATA} --create-home --shell /usr/sbin/nologin barnabas

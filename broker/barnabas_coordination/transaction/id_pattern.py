@@ -19,13 +19,13 @@ def compile_id_pattern(pattern: str) -> Callable[[str], bool]:
     """Whether an id as a whole matches the pattern.
 
     Raises:
-        KafkaError: INVALID_REGULAR_EXPRESSION, with RE2's words for what is wrong.
+        KafkaError: INVALID_REGULAR_EXPRESSION, with RE2's words for what is wrong, or that it is not installed.
     """
     try:
         full_match = compile_linear(pattern).fullmatch
     except InvalidPattern as error:
         raise KafkaError.of(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"the pattern of transactional ids {pattern[:100]!r} is invalid: {error}",
+            f"the pattern of transactional ids {pattern[:100]!r} is refused: {error}",
         ) from error
     return lambda transactional_id: full_match(transactional_id) is not None

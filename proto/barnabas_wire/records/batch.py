@@ -202,11 +202,11 @@ def stamp(buffer: bytearray | memoryview, position: int, *, base_offset: Offset,
 
 
 def crc_is_valid(view: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the checksum fits; False too when the batch is cut off. Copies what is under the CRC."""
+    """Whether the checksum fits; False too when the batch is cut off."""
     end = position + header.size_bytes
     if end > len(view):
         return False
-    return crc32c(bytes(view[position + CRC_START : end])) == header.crc
+    return crc32c(memoryview(view)[position + CRC_START : end]) == header.crc
 
 
 def iterate_batches(view: Buffer) -> Iterator[tuple[int, BatchHeader]]:
