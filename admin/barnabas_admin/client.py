@@ -358,9 +358,12 @@ class AdminClient:
                 code=ErrorCode.NETWORK_EXCEPTION,
                 hint="check the addresses, ssl.truststore.location, and ssl.keystore.location where certificates are demanded",
             )
-        from barnabas_admin.port_probe import KAFKA, recognise
+        from barnabas_admin.port_probe import KAFKA, TLS, TLS_HINT, recognise
 
         listens = recognise(self._addresses[0])
+        if listens == TLS:
+            message = f"{self._addresses[0]} speaks TLS, and this client does not"
+            raise AdminError(message, code=ErrorCode.INVALID_REQUEST, hint=TLS_HINT)
         if listens is not None:
             fix = (
                 "name it with -b: its cluster's admin listeners are found from there"

@@ -55,7 +55,7 @@ def run_with_cluster(
         except (ConnectionRefusedError, socket.gaierror) as error:
             raise unreachable(error, servers) from error
         except (OSError, KafkaError, MalformedMessage) as error:
-            _refuse_other_listeners(servers, error)
+            _refuse_other_listeners(servers, error, is_tls=security.tls is not None)
             raise
         finally:
             await client.close()
@@ -63,15 +63,19 @@ def run_with_cluster(
     return asyncio.run(run())
 
 
-def _refuse_other_listeners(servers: str, error: Exception) -> None:
-    """Raise AdminError when the first of the addresses is no Kafka listener; an error that a broker sent says that it is one."""
-    from barnabas_admin.port_probe import GRPC, KAFKA, recognise
+def _refuse_other_listeners(servers: str, error: Exception, *, is_tls: bool) -> None:
+    """Raise AdminError when the first of the addresses is no Kafka listener for us; an error that a broker sent says that it is one."""
+    from barnabas_admin.port_probe import GRPC, KAFKA, TLS, TLS_HINT, recognise
 
     if isinstance(error, KafkaError) and error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
         return
     address = servers.split(",")[0].strip()
     listens = recognise(address)
-    if listens not in (None, KAFKA):
+    if listens == TLS:
+        if not is_tls:
+            message = f"{address} speaks TLS, and this client does not"
+            raise AdminError(message, code=ErrorCode.INVALID_REQUEST, hint=TLS_HINT) from error
+    elif listens not in (None, KAFKA):
         raise AdminError(
             f"{address} is {listens}, not a Kafka listener",
             code=ErrorCode.INVALID_REQUEST,

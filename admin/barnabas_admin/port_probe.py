@@ -23,6 +23,9 @@ KAFKA, GRPC, HTTP, TLS = (
     "a metrics listener",
     "a TLS listener",
 )
+TLS_HINT = (
+    "give --client-config with security.protocol=SSL, or SASL_SSL where there is a login, and ssl.truststore.location"
+)
 _CORRELATION_ID = 0x42524E42
 _API_VERSIONS = struct.pack(">hhih", 18, 0, _CORRELATION_ID, -1)
 _SETTINGS_FRAME = 4
