@@ -35,11 +35,12 @@ from kafka.structs import OffsetAndMetadata
 
 from barnabas_broker.api import registry
 from barnabas_broker.main import main as server_main
-from barnabas_broker.node import control_service
+from barnabas_broker.node import servers as node_servers
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.produce import parse_produce_request
@@ -187,7 +188,7 @@ async def cluster(directory: Path, ear: Ear) -> AsyncIterator[dict[str, str]]:
     def heard(interceptors: Sequence[grpc.aio.ServerInterceptor] = (), **options: Any) -> grpc.aio.Server:
         return new_server([*interceptors, CallsHeard(ear)], **options)
 
-    control_service.new_server = heard  # type: ignore[attr-defined]
+    node_servers.new_server = heard  # type: ignore[attr-defined]
     ports = iter(free_ports(len(NODES) * (2 * len(LISTENERS) + 3)))
     real = {(node, name): next(ports) for node in NODES for name in LISTENERS}
     shown = {key: next(ports) for key in real}
@@ -226,9 +227,8 @@ async def cluster(directory: Path, ear: Ear) -> AsyncIterator[dict[str, str]]:
             assert server_main(["format", "-c", str(path), *words]) == 0
             lanes.append(ControlLane())
             budget = split_descriptors(2048, connections_wanted=256, reserve_wanted=64)
-            running.append(
-                asyncio.create_task(Node(node_config(properties), control=lanes[-1], descriptors=budget).run(stop))
-            )
+            world = RealWorld(control=lanes[-1], descriptors=budget)
+            running.append(asyncio.create_task(Node(node_config(properties), world).run(stop)))
         yield {name: ",".join(f"127.0.0.1:{shown[node, name]}" for node in NODES) for name in LISTENERS}
     finally:
         stop.set()

@@ -19,6 +19,7 @@ from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.process import refusal_of
 from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_wire.kafka.errors import KafkaError
 
 HOST = "127.0.0.1"
@@ -110,9 +111,8 @@ class RealNodes:
         for node_id in ids:
             lane, stop = ControlLane(), asyncio.Event()
             descriptors = split_descriptors(1024, connections_wanted=100, reserve_wanted=32)
-            node = Node(
-                node_config(properties(self.root, node_id, is_busy=self.is_busy)), control=lane, descriptors=descriptors
-            )
+            config = node_config(properties(self.root, node_id, is_busy=self.is_busy))
+            node = Node(config, RealWorld(control=lane, descriptors=descriptors))
             self.nodes[node_id] = RunningNode(node_id, asyncio.create_task(node.run(stop)), stop, lane)
 
     async def stop(self, ids: Iterable[int] = NODES) -> None:

@@ -31,11 +31,12 @@ def choose_period_s(*, cpu_s: float, elapsed_s: float) -> float:
 class LaneProbe:
     """Lateness of one lane's timers (`lag`, seconds) and the time of its last turn (`last_tick_ms`)."""
 
-    __slots__ = ("_clock_ms", "_loop", "lag", "last_tick_ms")
+    __slots__ = ("_clock_ms", "_cpu_s", "_loop", "lag", "last_tick_ms")
 
-    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
-        """`clock_ms` must be the clock that readers of `last_tick_ms` compare with."""
+    def __init__(self, *, clock_ms: Callable[[], int], cpu_s: Callable[[], float] = time.thread_time) -> None:
+        """`clock_ms` must be the clock that readers of `last_tick_ms` compare with; `cpu_s` is the CPU time of the lane's thread."""
         self._clock_ms = clock_ms
+        self._cpu_s = cpu_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self.lag = Histogram()
         self.last_tick_ms = clock_ms()
@@ -51,12 +52,12 @@ class LaneProbe:
         """
         loop = self._loop = asyncio.get_running_loop()
         broken: asyncio.Future[None] = loop.create_future()
-        seen = (loop.time(), time.thread_time())
+        seen = (loop.time(), self._cpu_s())
         timer: asyncio.TimerHandle
 
         def tick() -> None:
             nonlocal seen, timer
-            now, cpu_s = loop.time(), time.thread_time()
+            now, cpu_s = loop.time(), self._cpu_s()
             try:
                 self.lag.observe(max(0.0, now - timer.when()))
                 self.last_tick_ms = self._clock_ms()

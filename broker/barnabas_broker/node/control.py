@@ -18,7 +18,7 @@ from barnabas_broker.admin.explain import ExplainService
 from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
 from barnabas_broker.controller_client.applied import AppliedOffset
-from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
+from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.metadata.incarnation_file import (
@@ -26,7 +26,7 @@ from barnabas_broker.metadata.incarnation_file import (
     open_log,
 )
 from barnabas_broker.metadata.metadata_log import MetadataLog
-from barnabas_broker.node.context import NodeContext, wall_ms
+from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.storage import NodeStorage
@@ -39,9 +39,7 @@ from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
 from barnabas_quorum.controller.requests_cluster import RegisterController
-from barnabas_quorum.driver.broker_probe import TcpProbe
 from barnabas_quorum.driver.controller_driver import ControllerDriver
-from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
@@ -111,13 +109,15 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         incarnation: of the quorum, as this node's files have it.
     """
 
+    world = context.world
+
     async def open_it() -> MetadataLog:
-        disk = context.open_disk()  # its own, so that its flushes never queue behind the data's
+        disk = world.open_disk()  # its own, so that its flushes never queue behind the data's
         try:
             return await MetadataLog.open(
                 disk=disk,
                 metadata_directory=storage.metadata_directory,
-                now_ms=wall_ms(),
+                now_ms=world.wall_ms(),
                 segment_bytes=context.config.quorum.segment_bytes,
                 segment_ms=context.config.quorum.segment_ms,
                 replica=storage.replica,
@@ -127,13 +127,13 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             disk.close()
             raise
 
-    metadata_log, was_former = await open_log(storage.metadata_directory, open_it=open_it, open_disk=context.open_disk)
+    metadata_log, was_former = await open_log(storage.metadata_directory, open_it=open_it, open_disk=world.open_disk)
     if was_former and context.config.server.is_controller:
         voters = VoterSet.unknown()  # those that it was formatted with belong to the log that was set aside
     failure = Failure()
     config = context.config
     server = config.server
-    settings = TopicSettings(broker_id=server.id, properties=config.static_properties)
+    settings = TopicSettings(broker_id=server.id, properties=config.static_properties, shape=config.shape_log)
     loader = MetadataLoader()
     applied = AppliedOffset()
     driver: ControllerDriver | None = None
@@ -157,8 +157,8 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
                 first_records=storage.first_records,
             ),
             node_id=server.id,
-            clock_ms=wall_ms,
-            probe=TcpProbe(),
+            clock_ms=world.wall_ms,
+            probe=world.broker_probe(),
             guard=request_guard,
             on_change=context.audit.changed if context.audit.is_on else None,
             voters_clock_ms=lambda: place().voters_clock_ms,
@@ -179,7 +179,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         ),
         on_superseded=failure.fail,
         on_conflict=logger.error,
-        open_disk=context.open_disk,
+        open_disk=world.open_disk,
     )
     door = config.doors.controller
     if door.own is not None:
@@ -196,7 +196,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         assert request_guard is not None, "without an authorizer nobody asks"
         request_guard.check_voters(loader.image, change, principal=principal, host=host)
 
-    transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=guard, dialer=dialer)
+    transport = world.quorum_transport(storage.cluster_id, incarnation=guard, dialer=dialer)
     listener = MetadataListener(loader, leader_observers=())
     quorum = QuorumNode(
         config=config.quorum,
@@ -204,7 +204,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         voters=voters,
         log=metadata_log,
         transport=transport,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
         random=context.new_random(),
         listener=listener,
         endpoint=own_address(server, storage.voters, storage.replica),
@@ -215,8 +215,8 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     )
     addresses = VoterAddresses(lambda: quorum.voters, lambda: quorum.leader_endpoint)
     client = ControllerClient(
-        GrpcControllerTransport(addresses, applied=applied, dialer=dialer),
-        loop=context.control.loop,
+        world.controller_transport(addresses, applied=applied, dialer=dialer),
+        loop=world.control.loop,
         controllers=addresses,
         leader_hint=lambda: quorum.leader_and_epoch.leader_id,
     )
@@ -224,7 +224,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         node_id=server.id,
         cluster_id=storage.cluster_id,
         quorum=quorum,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
         recovered_beside=lambda: guard.recovered_beside,
         dialer=dialer,
     )
@@ -264,7 +264,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         ),
     )
     asking = CallersController(client)
-    admin = AdminService(facts, asking, leader_view, edge=edge, clock_ms=wall_ms)
+    admin = AdminService(facts, asking, leader_view, edge=edge, clock_ms=world.wall_ms)
     explain = ExplainService(
         node_id=server.id,
         log=metadata_log,
@@ -276,7 +276,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         bootstrap_servers=bootstrap_servers,
         dialer=dialer,
         edge=edge,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
     )
     inspection = InspectionService(
         node_id=server.id,

@@ -21,11 +21,22 @@ T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
 
 
-class ControlLane:
+class LoopLane:
+    """A lane that is an event loop, whoever runs it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+
+    async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the lane and wait for it from another loop; cancelling the wait cancels it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
+
+
+class ControlLane(LoopLane):
     """Starts its thread when made; `close` ends it."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        super().__init__(asyncio.new_event_loop())
         self._thread = threading.Thread(target=self._run, name="control-lane", daemon=True)
         self._thread.start()
 
@@ -37,10 +48,6 @@ class ControlLane:
             task.cancel()
         if left:
             self.loop.run_until_complete(asyncio.wait(left, timeout=JOIN_TIMEOUT_S / 2))
-
-    async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the lane and wait for it from another loop; cancelling the wait cancels it."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def close(self) -> None:
         """Cancel what still runs on the loop, wait for the thread, release the loop."""

@@ -1,95 +1,43 @@
-"""Runs the control lane's parts, and serves their listeners: the quorum's gRPC, the admin gRPC, metrics.
+"""Runs the control lane's parts, and the listeners beside Kafka's.
 
-May touch:  gRPC servers, tasks.      Must not touch: how the parts are made.
+May touch:  tasks.                    Must not touch: how the parts are made; sockets (servers.py).
 Invariants: every method but the constructor runs on the control lane; the controller hears of metadata before the broker does.
-Read next:  node.py, which says when.
+Read next:  node.py, which says when; servers.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
-import grpc.aio
-
-from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.health import find_dead, find_unready
-from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.lane_probe import LaneProbe
-from barnabas_broker.metrics.page import COMPAT_VIEWS, render_metrics
-from barnabas_broker.metrics.sources import NodeSources
-from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
-from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
+from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.data import DataParts
-from barnabas_broker.node.grpc_connections import ADDRESS_SHARE, GrpcConnections, connections_max
-from barnabas_broker.node.properties import split_address
-from barnabas_broker.security.callers import AdminCallers
-from barnabas_broker.security.doors import DoorSecurity
-from barnabas_broker.version import COMMIT, VERSION
-from barnabas_quorum.driver.claims import claimed_id
-from barnabas_quorum.driver.controller_service import ControllerService
-from barnabas_quorum.driver.grpc_transport import QuorumServicer
-from barnabas_quorum.image.rights import RPC_RIGHTS
-from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
-from barnabas_wire.rpc import (
-    admin_pb2,
-    bootstrap_pb2,
-    controller_pb2,
-    explain_pb2,
-    inspection_pb2,
-    login_pb2,
-    quorum_pb2,
-)
-from barnabas_wire.rpc.options import address_of
-from barnabas_wire.rpc.peers import PeerGuard
-from barnabas_wire.rpc.server import new_server
-
-logger = logging.getLogger(__name__)
-
-CERTIFICATES_SCAN_S = 10.0
-"""Between two looks whether a certificate was renewed."""
-SERVED = (admin_pb2, bootstrap_pb2, controller_pb2, explain_pb2, inspection_pb2, login_pb2, quorum_pb2)
-"""Every module with a gRPC service."""
-HEALTH_WITHIN_MS = 1_000
-"""How long /healthz waits for the active controller; then it answers with what this node knows."""
-SERVER_GRACE_S = 0.2
-"""How long a stopping gRPC server waits for calls under way."""
-
-
-def require_rows() -> None:
-    """Raises InvariantViolated for a gRPC method of which nobody has said what its caller needs."""
-    served = {
-        f"{service.name}/{method.name}"
-        for module in SERVED
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    }
-    if served != RPC_RIGHTS.keys():
-        raise InvariantViolated(
-            f"barnabas_quorum/image/rights.py and the gRPC services differ in {sorted(served ^ RPC_RIGHTS.keys())}"
-        )
+from barnabas_broker.node.world import Served, World
 
 
 class ControlService:
     """What runs on the control lane, from `run` to `close`."""
 
-    def __init__(self, context: NodeContext, parts: ControlParts, broker: DataParts | None) -> None:
+    def __init__(self, context: NodeContext, parts: ControlParts, broker: DataParts | None, *, world: World) -> None:
         self._context = context
         self._parts = parts
         self._broker = broker
         self._stop = asyncio.Event()
-        self._probe = LaneProbe(clock_ms=monotonic_ms)
-        self._servers: list[grpc.aio.Server] = []
-        self._connections_max = connections_max(context.descriptors.limit)
-        self._connections = GrpcConnections(
-            bound=self._connections_max // ADDRESS_SHARE,
-            address_max=context.config.network.max_connections_per_ip,
-            overrides=context.config.network.address_overrides(),
+        self._probe = LaneProbe(clock_ms=world.monotonic_ms, cpu_s=world.cpu_s)
+        self._servers = world.serve(
+            Served(
+                context=context,
+                control=parts,
+                broker=broker,
+                probe=self._probe,
+                find_dead=self._find_dead,
+                find_unready=self._find_unready,
+            )
         )
-        self._http: HttpServer | None = None
         # The controller first: its answers leave on commit, whatever the broker does with the image.
         publishers = (parts.driver, parts.registrar, parts.applied if broker is None else broker.publisher)
         parts.loader.publishers = tuple(part for part in publishers if part is not None)
@@ -103,15 +51,14 @@ class ControlService:
         """Serve until `stop`. Raises what no part may survive."""
         if self._parts.driver is not None:
             self._parts.driver.attach(self._parts.quorum, loader=self._parts.loader)
-        await self._start_servers()
+        await self._servers.start()
         if self._parts.watch is not None:
             await self._parts.watch.look()
         parts: list[Coroutine[Any, Any, None]] = [
             self._parts.quorum.run(),
             self._probe.run(),
-            self._renew_certificates(),
-            self._connections.run(),
-            self._context.service_manager.run(find_unready=self._find_unready, find_dead=self._find_dead),
+            self._servers.run(),
+            self._context.world.service_manager.run(find_unready=self._find_unready, find_dead=self._find_dead),
         ]
         if self._parts.driver is not None:
             parts.append(self._parts.driver.run())
@@ -136,153 +83,11 @@ class ControlService:
 
     async def close(self) -> None:
         """Close the listeners, after `run` has ended."""
-        await asyncio.gather(*(server.stop(SERVER_GRACE_S) for server in self._servers))
-        if self._http is not None:
-            await self._http.close()
-
-    # -- listeners ---------------------------------------------------------------------------------------------------
-
-    async def _start_servers(self) -> None:
-        require_rows()
-        config_of_node = self._context.config
-        config = config_of_node.server
-        endpoint = config.controller_endpoint()
-        if self._parts.driver is not None and endpoint is not None:
-            door = config_of_node.doors.controller
-            peers = None if door.credentials is None else PeerGuard(self._parts.storage.cluster_id, claimed_id)
-            server = new_server([] if peers is None else [peers], connections_max=self._connections_max)
-            QuorumServicer(
-                cluster_id=self._parts.storage.cluster_id,
-                handle=self._parts.quorum.handle,
-                identity=self._parts.quorum.identity,
-                change_voters=self._parts.quorum.change_voters,
-                incarnation=self._parts.incarnation,
-            ).add_to(server)
-            ControllerService(self._parts.driver, peers=peers).add_to_server(server)
-            BootstrapServicer(
-                lambda: QuorumIdentity(
-                    self._parts.storage.cluster_id, self._parts.quorum.voters, self._parts.incarnation.current
-                )
-            ).add_to(server)
-            self._parts.leader_view.add_to(server)
-            ControllerFactsServicer(
-                replica=self._parts.quorum,
-                sessions=self._parts.driver,
-                config=self._context.config.controller,
-                incarnation=self._parts.incarnation,
-                clock_ms=wall_ms,
-            ).add_to(server)
-            await self._start(server, endpoint.host, endpoint.port, door)
-        callers_of = {
-            name: AdminCallers(
-                door,
-                credentials=lambda: self._parts.loader.image.scram,
-                clock_ms=monotonic_ms,
-                audit=self._context.audit,
-            )
-            for name, door in config_of_node.doors.admins.items()
-            if door.credentials is not None
-        }
-        for admin in config.admin_endpoints():
-            callers = callers_of.get(admin.listener)
-            server = new_server([] if callers is None else [callers], connections_max=self._connections_max)
-            if callers is not None:
-                callers.add_to(server)
-            self._parts.admin.add_to(server)
-            self._parts.explain.add_to(server)
-            self._parts.inspection.add_to(server)
-            await self._start(server, admin.host, admin.port, config_of_node.doors.admins[admin.listener])
-        sources = self._sources()
-        self._http = HttpServer(
-            addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
-            render=lambda view: render_metrics(sources, view),
-            views=COMPAT_VIEWS,
-            find_dead=self._find_dead,
-            find_unready=self._find_unready,
-            find_health=self._find_health,
-        )
-        await self._http.start()
-
-    async def _start(self, server: grpc.aio.Server, host: str, port: int, door: DoorSecurity) -> None:
-        if door.credentials is None:
-            server.add_insecure_port(address_of(host, port))
-        else:
-            # gRPC either demands a certificate or does not ask for one: where operators log in it does not
-            demands = not door.protocol.has_sasl
-            server.add_secure_port(
-                address_of(host, port), door.credentials.server_credentials(demands_certificate=demands)
-            )
-        await server.start()
-        self._connections.watch(port)
-        self._servers.append(server)
-
-    async def _renew_certificates(self) -> None:
-        """Take renewed certificates of the gRPC doors: servers for the handshakes to come, clients by new channels."""
-        doors = self._context.config.doors
-        node_id, cluster_id = self._context.config.server.node_id, self._parts.storage.cluster_id
-        watched = [
-            (name, credentials, check)
-            for name, credentials, check in (
-                (
-                    self._context.config.server.controller_listener_names[0],
-                    doors.controller.own,
-                    lambda new: new.check_identity(node_id, cluster_id),
-                ),
-                *((name, door.credentials, None) for name, door in doors.admins.items()),
-            )
-            if credentials is not None
-        ]
-        while watched:
-            await asyncio.sleep(CERTIFICATES_SCAN_S)
-            for name, credentials, check in watched:
-                try:
-                    if credentials.reload_if_changed(check):
-                        logger.info("listener %s has a new certificate", name)
-                except KafkaError as error:
-                    logger.warning("listener %s keeps its certificate: %s", name, error.message)
-
-    # -- what metrics read -------------------------------------------------------------------------------------------
-
-    def _sources(self) -> NodeSources:
-        config = self._context.config
-        broker = self._broker
-        return NodeSources(
-            node_id=config.server.id,
-            cluster_id=self._parts.storage.cluster_id,
-            roles=config.server.process_roles,
-            rack=config.server.rack,
-            version=VERSION,
-            commit=COMMIT,
-            started_at_s=self._context.started_s,
-            clock_ms=wall_ms,
-            static_min_isr=config.log.min_insync_replicas,
-            image=lambda: self._parts.loader.image,
-            loader=self._parts.loader,
-            quorum=self._parts.quorum,
-            recovered_beside=lambda: self._parts.incarnation.recovered_beside,
-            controller=self._parts.driver,
-            controller_client=self._parts.client.stats,
-            lifecycle=None if broker is None else broker.lifecycle.stats,
-            admin=self._parts.edge.stats,
-            audit=self._context.audit.stats,
-            lanes={"control": self._probe.lag, "data": self._context.data_probe.lag},
-            tasks={"control": self._probe.count_tasks, "data": self._context.data_probe.count_tasks},
-            network=None if broker is None else broker.server.stats,
-            replicas=None if broker is None else broker.replicas,
-            logs=None if broker is None else broker.logs,
-            clock=None if broker is None else broker.clock,
-            log_descriptors=None if broker is None else broker.disk.descriptors,
-            groups=None if broker is None else broker.groups,
-            transactions=None if broker is None else broker.transactions,
-        )
+        await self._servers.close()
 
     def _find_dead(self) -> list[str]:
         ticks = {"control": self._probe.last_tick_ms, "data": self._context.data_probe.last_tick_ms}
-        return find_dead(now_ms=monotonic_ms(), last_tick_ms=ticks)
-
-    async def _find_health(self) -> tuple[list[str], int]:
-        health = await self._parts.admin.describe_health(within_ms=HEALTH_WITHIN_MS)
-        return list(health.reasons), health.controller_id
+        return find_dead(now_ms=self._context.world.monotonic_ms(), last_tick_ms=ticks)
 
     def _find_unready(self) -> list[str]:
         server = self._context.config.server

@@ -7,8 +7,8 @@ Read next:  node.py, which runs it; control.py.
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from barnabas_broker.admin.voters import make_change
 from barnabas_broker.api.own_calls import serve_own_calls
@@ -23,35 +23,33 @@ from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, Coordina
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metadata.voters_clock import VotersClock
-from barnabas_broker.network.listener import KafkaServer, ListenAddress
-from barnabas_broker.network.own_address import address_towards
-from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
+from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
+from barnabas_broker.node.surroundings import KafkaListeners, Lane, OwnBrokers
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.tracing.export import Traces, open_traces
-from barnabas_coordination.brokers import KafkaBrokers
 from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_coordination.replicated_log import ReplicatedLog
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
 from barnabas_coordination.transaction.verification import Verification
 from barnabas_coordination.transaction.writes import TransactionalWrites
-from barnabas_log.disk import RealDisk
+from barnabas_log.disk import Disk
+from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
 from barnabas_quorum.controller.requests_partitions import ReplicaFaultReport, ReplicaPlacement
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication.manager import ReplicaManager
-from barnabas_replication.peer import KafkaPeer, Peer
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
+from barnabas_wire.kafka.ids import Offset, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataParts:
     """A broker's parts."""
 
-    disk: RealDisk
+    disk: Disk
     logs: LogManager
     lifecycle: BrokerLifecycle
     """Runs on the control lane."""
@@ -59,11 +57,12 @@ class DataParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transactional: TransactionalWrites
-    brokers: KafkaBrokers
+    brokers: OwnBrokers
     """Other brokers, as the coordinators speak to them."""
-    server: KafkaServer
+    server: KafkaListeners
     placements: ReportQueue[ReplicaPlacement]
     faults: ReportQueue[ReplicaFaultReport]
+    cache: MetadataCache
     gate: ServiceGate
     watch: CutOffWatch
     clock: VotersClock
@@ -82,30 +81,24 @@ class DataParts:
         return epoch if epoch != NO_BROKER_EPOCH else self.logs.previous_broker_epoch
 
 
-async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, control: ControlParts) -> DataParts:
+async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control: ControlParts) -> DataParts:
     """Recover the logs, bind the listeners, and make everything between; on the data lane."""
-
-    def make_peer(broker_id: BrokerId, endpoint: Endpoint) -> Peer:
-        return KafkaPeer(
-            endpoint=endpoint,
-            client_id=f"broker-{context.config.server.node_id}-fetcher",
-            timeout_ms=context.config.replication.replica_socket_timeout_ms,
-            security=context.config.client_security,
-        )
-
-    config = context.config
+    config, world = context.config, context.world
     settings = control.settings
     clock = VotersClock(
-        wall_ms=wall_ms, monotonic_ms=monotonic_ms, skew_ms_max=config.log_manager.retention_clock_skew_ms_max
+        wall_ms=world.wall_ms,
+        monotonic_ms=world.monotonic_ms,
+        skew_ms_max=config.log_manager.retention_clock_skew_ms_max,
     )
     logs = LogManager(
         disk=disk,
         directories=config.server.log_dirs,
         default_config=config.log,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
         directory_ids=storage.directory_ids,
         offline=storage.offline,
         config=config.log_manager,
+        transform=world.cleaner(disk),
         may_judge_age=clock.may_judge_age,
     )
     await logs.load()
@@ -127,10 +120,10 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
         # keep its leaderships and answer nothing.
         if not logs.health.online_directories:
-            failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
-            context.control.loop.call_soon_threadsafe(control.failure.fail, failure)
+            failure = StorageFailed(f"the last log directory, {directory}, failed: {error}")
+            world.control.loop.call_soon_threadsafe(control.failure.fail, failure)
             return
-        context.control.loop.call_soon_threadsafe(report_offline_directories)
+        world.control.loop.call_soon_threadsafe(report_offline_directories)
 
     replicas = ReplicaManager(
         broker_id=config.server.id,
@@ -139,8 +132,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         logs=logs,
         log_config=settings.log_config,
         controller=own_requests,
-        peers=make_peer,
-        clock_ms=wall_ms,
+        peers=partial(world.peer, config=config),
+        clock_ms=world.wall_ms,
         random=context.new_random(),
         listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
     )
@@ -149,16 +142,11 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
         metadata=cache,
         controller=control.client,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
         may_judge_age=clock.may_judge_age,
     )
     producer_ids = ProducerIds(own_requests.allocate_producer_ids)
-    brokers = KafkaBrokers(
-        own_id=config.server.id,
-        endpoint_of=replicas.endpoint_of,
-        timeout_ms=config.replication.replica_socket_timeout_ms,
-        security=config.client_security,
-    )
+    brokers = world.brokers(replicas.endpoint_of, config=config)
     transactions = TransactionCoordinator(
         config=config.transactions,
         log=ReplicatedLog(TRANSACTION_TOPIC, replicas=replicas, disk=disk),
@@ -167,7 +155,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         producer_ids=producer_ids,
         brokers=brokers,
         is_current=lambda: gate.has_read_registration,
-        clock_ms=wall_ms,
+        clock_ms=world.wall_ms,
         may_judge_age=clock.may_judge_age,
     )
     transactional = TransactionalWrites(
@@ -188,15 +176,15 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         transactions=transactions,
         transactional=transactional,
         producer_ids=producer_ids,
-        clock_ms=wall_ms,
-        quorum_description=lambda: context.control.call(control.leader_view.describe()),
+        clock_ms=world.wall_ms,
+        quorum_description=lambda: world.control.call(control.leader_view.describe()),
         broker_keys=control.facts.described_keys,
         voters=lambda: control.quorum.voters.voters,
         access=AccessControl(
             config.authorization.new_authorizer(), acls=lambda: cache.image.acls, on_denied=context.audit.denied
         ),
         audit=context.audit,
-        change_voters=lambda change, *, principal, client_host: context.control.call(
+        change_voters=lambda change, *, principal, client_host: world.control.call(
             make_change(control.leader_view, change, principal=principal, client_host=client_host)
         ),
     )
@@ -207,21 +195,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         cluster_id=storage.cluster_id,
         draw=context.new_random().random,
     )
-    server = KafkaServer(
-        addresses=[
-            ListenAddress(point.listener, point.host, point.port, config.listener_security[point.listener])
-            for point in config.server.kafka_endpoints()
-        ],
-        config=replace(
-            config.network,
-            max_connections=context.descriptors.connections_max,
-            inter_broker_connections_reserved=context.descriptors.connections_reserved,
-        ),
-        services=services,
-        quota_config=config.quota,
-        client_tls=config.client_tls,
-        wrap=None if traces is None else traces.produce.traced,
-    )
+    server = world.listen(services, config=config, wrap=None if traces is None else traces.produce.traced)
     await server.start()
 
     def update_throttles(delta: MetadataDelta, image: MetadataImage) -> None:
@@ -234,7 +208,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         is_left_alone=replicas.is_left_alone,
         serve_clients=server.serve_clients,
         session_timeout_ms=config.lifecycle.session_timeout_ms,
-        clock_ms=monotonic_ms,
+        clock_ms=world.monotonic_ms,
     )
 
     def on_applied(offset: Offset) -> None:
@@ -250,8 +224,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         update_quotas=server.apply_quotas,
         cache=cache,
         gate=gate,
-        control_loop=context.control.loop,
-        data_loop=context.data_loop,
+        control_loop=world.control.loop,
+        data_loop=world.data.loop,
         on_applied=on_applied,
         on_error=control.failure.fail,
     )
@@ -267,6 +241,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         server=server,
         placements=placements,
         faults=faults,
+        cache=cache,
         gate=gate,
         watch=watch,
         clock=clock,
@@ -278,9 +253,9 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
 class LogDirectoryEpochs:
     """What the log directories know of registrations; the files are written by the data lane, which owns them."""
 
-    def __init__(self, logs: LogManager, data_loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, logs: LogManager, data: Lane) -> None:
         self._logs = logs
-        self._data_loop = data_loop
+        self._data = data
 
     def epoch_of(self, directory: Uuid) -> int:
         """See DirectoryEpochs."""
@@ -288,17 +263,16 @@ class LogDirectoryEpochs:
 
     async def note_registration(self, broker_epoch: int) -> None:
         """See DirectoryEpochs."""
-        writing = self._logs.note_registration(broker_epoch)
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writing, self._data_loop))
+        await self._data.call(self._logs.note_registration(broker_epoch))
 
 
 def _lifecycle(
     context: NodeContext, storage: NodeStorage, client: ControllerClient, logs: LogManager, clock: VotersClock
 ) -> BrokerLifecycle:
-    config = context.config
+    config, world = context.config, context.world
     own_host = ""
     if config.server.auto_listeners():
-        own_host = address_towards(config.server.bootstrap_servers())
+        own_host = world.address_towards(config.server.bootstrap_servers())
     return BrokerLifecycle(
         identity=BrokerIdentity(
             broker_id=config.server.id,
@@ -314,9 +288,9 @@ def _lifecycle(
         ),
         config=config.lifecycle,
         client=client,
-        directories=LogDirectoryEpochs(logs, asyncio.get_running_loop()),
+        directories=LogDirectoryEpochs(logs, world.data),
         data_lane_last_tick_ms=lambda: context.data_probe.last_tick_ms,
-        clock_ms=monotonic_ms,
+        clock_ms=world.monotonic_ms,
         on_voters_clock=clock.hear,
         clock_skew_ms=lambda: clock.told_skew_ms,
     )

@@ -5,7 +5,8 @@ Invariants: what keeps the cluster alive runs on the control lane, what carries 
     unfenced only when its logs are recovered, its metadata is applied and it listens; it serves clients once it is unfenced
     (metadata/service_gate.py); it stops in the reverse order: hand over leaderships, close the listener, flush and mark the
     logs clean, resign from the quorum.
-Read next:  control.py and data.py; process.py, which makes the lanes; metadata/publisher.py, the crossing between them.
+Read next:  control.py and data.py; world.py, what a node is given; process.py, which makes the lanes; metadata/publisher.py, the
+    crossing between them.
 
 Control lane: metadata log, quorum, metadata loader, controller, broker lifecycle, all of grpc.aio, metrics.
 Data lane:    data logs, replication, coordinators, the Kafka listeners.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
@@ -25,19 +25,17 @@ from barnabas_broker.metadata.incarnation_file import (
     go_over,
     own_incarnation,
 )
-from barnabas_broker.node.bootstrap import QuorumIdentity, discover_quorum
+from barnabas_broker.node.bootstrap import QuorumIdentity
 from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import build as build_control
-from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.control_service import ControlService
 from barnabas_broker.node.data import DataParts
 from barnabas_broker.node.data import build as build_data
-from barnabas_broker.node.descriptor_budget import DescriptorBudget
 from barnabas_broker.node.properties import NodeConfig, ServerConfig, split_address
-from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
+from barnabas_broker.node.world import World
 from barnabas_broker.version import COMMIT, VERSION
-from barnabas_log.disk import Disk, RealDisk
+from barnabas_log.disk import Disk
 from barnabas_quorum.driver.incarnation import Incarnation
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import Uuid
@@ -50,22 +48,9 @@ T = TypeVar("T")
 class Node:
     """One node of the cluster, from start to stop. `run` is all of it, on the data lane."""
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        control: ControlLane,
-        descriptors: DescriptorBudget,
-        open_disk: Callable[[], RealDisk] = RealDisk,
-        service_manager: ServiceManager | None = None,
-    ) -> None:
-        self._context = NodeContext.make(
-            config,
-            control=control,
-            descriptors=descriptors,
-            open_disk=open_disk,
-            service_manager=service_manager or ServiceManager(),
-        )
+    def __init__(self, config: NodeConfig, world: World) -> None:
+        self._context = NodeContext.make(config, world)
+        self._world = world
 
     async def run(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
@@ -74,20 +59,19 @@ class Node:
         async with AsyncExitStack() as opened:
             context.audit.start()
             opened.callback(context.audit.close)
-            disk = context.open_disk()
+            disk = self._world.open_disk(files_max=self._world.descriptors.files_max)
             opened.callback(disk.close)
-            disk.descriptors.files_max = context.descriptors.files_max
             identity = await self._identify(disk, stop)
             if identity is None:
                 logger.info("node %d stops before a controller answered", context.config.server.node_id)
                 return
             storage, voters, incarnation = identity
-            control = await context.control.call(build_control(context, storage, voters, incarnation))
+            control = await self._world.control.call(build_control(context, storage, voters, incarnation))
             opened.push_async_callback(self._on_control, control.close)
             broker = None
             if context.config.server.is_broker:
                 broker = await build_data(context, disk, storage, control)
-            service = ControlService(context, control, broker)
+            service = ControlService(context, control, broker, world=self._world)
             opened.push_async_callback(self._on_control, service.close)
             if broker is None:
                 await self._run_controller(service, stop)
@@ -96,7 +80,7 @@ class Node:
 
     async def _on_control(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do something on the control lane, and wait for it."""
-        return await self._context.control.call(work())
+        return await self._world.control.call(work())
 
     async def _identify(self, disk: Disk, stop: asyncio.Event) -> tuple[NodeStorage, VoterSet, Incarnation] | None:
         """Who this node is; None when it is to stop before it knows. A broker asks a controller, and formats itself on first
@@ -116,7 +100,7 @@ class Node:
                 server,
                 cluster_id=identity.cluster_id,
                 make_voters=lambda directory_id: None,
-                new_uuid=lambda: Uuid(os.urandom(16)),
+                new_uuid=lambda: Uuid(self._world.random.randbytes(16)),
                 is_formatted_ignored=True,
             )
         storage = load_storage(disk, server)
@@ -135,8 +119,9 @@ class Node:
         ]
         door = config.doors.controller
         dialer = door.dialer("" if door.own is None else door.own.cluster_of(config.server.node_id))
-        discovery = discover_quorum(addresses, known=known, dialer=dialer)
-        asking = asyncio.ensure_future(self._context.control.call(discovery))
+        world = self._world
+        discovery = world.discover_quorum(addresses, known=known, dialer=dialer)
+        asking = asyncio.ensure_future(world.control.call(discovery))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

@@ -3,7 +3,7 @@
 May touch:  signals, threads through the control lane.   Must not touch: the parts of the node (node.py).
 Invariants: the first SIGTERM or SIGINT stops in order; one a second later or more does not wait; a failure is logged and exits
             with 1.
-Read next:  node.py.
+Read next:  node.py; real_world.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget, claim_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import NodeConfig
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_log.disk import RealDisk
 from barnabas_wire.error_groups import first_error
@@ -77,10 +78,10 @@ async def _run(
     gc.enable()
     control = ControlLane()
     try:
-        node = Node(
-            config, control=control, descriptors=descriptors, open_disk=open_disk, service_manager=service_manager
+        world = RealWorld(
+            control=control, descriptors=descriptors, open_disk=open_disk, service_manager=service_manager
         )
-        await node.run(stop)
+        await Node(config, world).run(stop)
     except Exception as error:
         refusal = refusal_of(error)
         if refusal is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
@@ -330,6 +330,8 @@ class NodeConfig:
     doors: Doors
     """Of the gRPC listeners."""
     static_properties: Mapping[str, str]
+    shape_log: Callable[[LogConfig], LogConfig] = lambda config: config
+    """What becomes of each topic's settings: a simulation has sizes that no operator may choose."""
 
     def values(self) -> list[tuple[ConfigKey, str]]:
         """Every key of this node with the value in effect, as text, by name."""

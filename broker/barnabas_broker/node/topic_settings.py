@@ -9,7 +9,7 @@ Read next:  barnabas_log/config.py, which knows the keys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -50,15 +50,26 @@ NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.ke
 class TopicSettings:
     """Resolves LogConfigs for one node."""
 
-    def __init__(self, *, broker_id: BrokerId, properties: Mapping[str, str]) -> None:
-        """`properties` is the node's file. Raises InvalidLogConfig when its own defaults are invalid."""
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        properties: Mapping[str, str],
+        shape: Callable[[LogConfig], LogConfig] = lambda config: config,
+    ) -> None:
+        """`properties` is the node's file; `shape`: see NodeConfig.shape_log. Raises InvalidLogConfig when its own defaults are
+        invalid."""
         self._broker_id = broker_id
         self._properties = properties
+        self._shape = shape
         self._static = broker_defaults(properties)
         LogConfig.from_overrides(self._static, {})
 
     def log_config(self, topic: str, image: MetadataImage) -> LogConfig:
         """The settings of a topic's logs under an image."""
+        return self._shape(self._log_config(topic, image))
+
+    def _log_config(self, topic: str, image: MetadataImage) -> LogConfig:
         defaults = (
             self._static
             | broker_defaults(image.configs.cluster_default)

@@ -34,6 +34,7 @@ from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -358,8 +359,7 @@ async def greedy_client(directory: Path, more: Mapping[str, str] | None = None) 
     running = asyncio.create_task(
         Node(
             node_config(properties),
-            control=control,
-            descriptors=split_descriptors(1024, connections_wanted=10, reserve_wanted=32),
+            RealWorld(control=control, descriptors=split_descriptors(1024, connections_wanted=10, reserve_wanted=32)),
         ).run(stop)
     )
     client = GreedyClient(kafka, control)

@@ -12,6 +12,7 @@ from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_broker.version import VERSION
 
 
@@ -40,7 +41,7 @@ async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_reported
     control, stop = ControlLane(), asyncio.Event()
     descriptors = split_descriptors(1024, connections_wanted=10, reserve_wanted=32)
     try:
-        running = asyncio.create_task(Node(config, control=control, descriptors=descriptors).run(stop))
+        running = asyncio.create_task(Node(config, RealWorld(control=control, descriptors=descriptors)).run(stop))
         await asyncio.wait_for(is_asked.wait(), 30)
         stop.set()
         await asyncio.wait_for(running, 30)

@@ -26,6 +26,7 @@ from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import node_config
+from barnabas_broker.node.real_world import RealWorld
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER
 from barnabas_wire.kafka.ids import ANONYMOUS, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -128,8 +129,7 @@ async def secured_node(
     lane, stop = ControlLane(), asyncio.Event()
     node = Node(
         node_config(properties),
-        control=lane,
-        descriptors=split_descriptors(1024, connections_wanted=64, reserve_wanted=32),
+        RealWorld(control=lane, descriptors=split_descriptors(1024, connections_wanted=64, reserve_wanted=32)),
     )
     running = asyncio.create_task(node.run(stop))
     try:

@@ -14,7 +14,7 @@ import pytest
 from barnabas_broker.admin.edge import SERVICES
 from barnabas_broker.admin.errors import ERROR_METADATA_KEY
 from barnabas_broker.api import registry
-from barnabas_broker.node.control_service import require_rows
+from barnabas_broker.node.servers import require_rows
 from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.driver.verbs import VERBS
@@ -508,7 +508,7 @@ def test_every_call_of_the_controller_has_a_sample_here() -> None:
 def test_what_has_no_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     require_rows()
     missing = {name: row for name, row in RPC_RIGHTS.items() if name != "Inspection/SignOff"}
-    monkeypatch.setattr("barnabas_broker.node.control_service.RPC_RIGHTS", missing)
+    monkeypatch.setattr("barnabas_broker.node.servers.RPC_RIGHTS", missing)
     with pytest.raises(InvariantViolated, match="Inspection/SignOff"):
         require_rows()
     with pytest.raises(AssertionError, match="SHARE_FETCH has no row"):
