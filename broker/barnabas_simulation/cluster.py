@@ -20,12 +20,12 @@ from typing import Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_replication.followed import SESSIONLESS_SIZE
+from barnabas_replication.config import SESSIONLESS_SIZE
 from barnabas_simulation.compaction import CompactingClient
 from barnabas_simulation.fault_list import FaultList
 from barnabas_simulation.faults import Faults
 from barnabas_simulation.invariants import Invariants
-from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.loop import WALL_START_MS, VirtualLoop
 from barnabas_simulation.network import Network
 from barnabas_simulation.nodes import SimulatedNode
 from barnabas_simulation.operators import Operators
@@ -47,7 +47,6 @@ that it is parked with, the controller, and a retry of the client."""
 IN_SYNC_S = 20.0
 """Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
-WALL_START_MS = 1_700_000_000_000
 CLEAN_UP_ROUNDS = 10
 ROT_SEED = 0x726F74
 SESSION_SEED = 0x736573
@@ -103,8 +102,15 @@ class Cluster:
         members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
         voters = VoterSet(members[:nodes], kraft_version=1)
         self.nodes = [
-            SimulatedNode(self, member, voters, replace(self.swarm.disks), directories=self.swarm.directories)
-            for member in members
+            SimulatedNode(
+                self,
+                member,
+                voters if number < nodes else None,
+                replace(self.swarm.disks),
+                members=members,
+                directories=self.swarm.directories,
+            )
+            for number, member in enumerate(members)
         ]
         self.network.nodes.update({node.id: node for node in self.nodes})
         self.invariants = Invariants(self, outcomes_only=outcomes_only)

@@ -445,6 +445,10 @@ class Invariants:
         fenced = [broker.id for broker in newest.cluster.sorted_brokers() if broker.is_fenced]
         if fenced:
             return f"brokers {fenced} are fenced"
+        for node in self._cluster.nodes:
+            known = newest.cluster.controllers.get(node.id)
+            if known is None or known.incarnation_id != node.incarnation_id:
+                return f"controller {node.id} is not registered as it is now: {known}"
         for client in self._cluster.clients:
             if not client.is_done:
                 return f"a client of {client} is not answered"

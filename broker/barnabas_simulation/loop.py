@@ -13,6 +13,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+WALL_START_MS = 1_700_000_000_000
+"""What wall clocks show when a run begins, ms since 1970."""
+
 
 class Deadlock(AssertionError):
     """Everybody waits and no timer is armed."""

@@ -17,11 +17,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from barnabas_broker.controller_client.client import ControllerUnreachable
+from barnabas_broker.controller_client.applied import AppliedOffset
+from barnabas_broker.controller_client.client import ControllerUnreachable, reach_applied
 from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults
+from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
 from barnabas_quorum.raft.voters import Voter
@@ -30,14 +32,13 @@ from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchP
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
 
 CALL_TIMEOUT_S = 2.0
 ANSWER = " answer"
-OF_KAFKA_LISTENER = frozenset(
+OF_CLIENTS = frozenset(
     {
         "DeleteRecords",
-        "Fetch",
         "ListOffsets",
         "Produce",
         "Read",
@@ -47,11 +48,10 @@ OF_KAFKA_LISTENER = frozenset(
         "TxnOffsetCommit",
         "EndTxn",
         "AddPartitionsToTxn",
-        "AddPartitionsToTxnRequest",
-        "WriteTxnMarkersRequest",
     }
 )
-"""Calls that a node takes only once its Kafka listener serves; the others come by gRPC."""
+OF_BROKERS = frozenset({"Fetch", "AddPartitionsToTxnRequest", "WriteTxnMarkersRequest"})
+"""Calls that a node takes only while its Kafka listeners run: clients', and those of other brokers. What is neither comes by gRPC."""
 VERIFICATION = "AddPartitionsToTxnRequest"
 OF_COORDINATORS = {VERIFICATION + ANSWER: 1.0, "WriteTxnMarkersRequest": 0.1, "WriteTxnMarkersRequest answer": 0.1}
 """Messages between brokers of which one coordinates: acted on when they arrive, by what was true when they left. With each how often it
@@ -258,17 +258,24 @@ class Network:
         node = self.nodes[target]
         if not node.is_up:
             raise Cut(f"{target} is down")
-        if kind in OF_KAFKA_LISTENER and not node.is_serving:
-            raise Cut(f"{target} does not serve yet")
+        if (kind in OF_BROKERS and not node.is_listening) or (kind in OF_CLIENTS and not node.is_serving):
+            raise Cut(f"{target} does not serve now")
         return node.life, await handle(node)
 
 
-class SimulatedTransport:
-    """The quorum's Transport of one life of one node."""
+class _Refusal(NamedTuple):
+    """What who is of another incarnation answers instead."""
 
-    def __init__(self, network: Network, node: NodeParts) -> None:
+    incarnation: str
+
+
+class SimulatedTransport:
+    """The quorum's Transport of one life of one node. Says with each call which incarnation it is from, as GrpcTransport does."""
+
+    def __init__(self, network: Network, node: NodeParts, incarnation: IncarnationGuard) -> None:
         self._network = network
         self._node = node
+        self._incarnation = incarnation
 
     async def call(self, request: Any, voter: Voter, *, timeout_s: float) -> Any:
         """See barnabas_quorum.driver.grpc_transport.Transport."""
@@ -276,6 +283,7 @@ class SimulatedTransport:
         kind = type(request).__name__
 
         async def handle(node: NodeParts) -> Any:
+            node.incarnation.note_agreeing(request.source)
             reply = await node.quorum.handle(copy.copy(request))
             self._network.on_quorum_reply(node, reply)
             return reply
@@ -291,6 +299,7 @@ class SimulatedTransport:
             reply.base_offset = reply.end_offset = request.fetch_offset
             reply.epochs = ()
             reply.payload = reply.payload or b""
+            self._incarnation.note_agreeing(reply.source)
         return reply
 
     async def describe(self, voter: Voter, *, timeout_s: float) -> Any:
@@ -321,9 +330,24 @@ class SimulatedTransport:
             raise PeerUnreachable(str(error)) from None
 
     async def _exchange(self, kind: str, voter: Voter, handle: Callable[[NodeParts], Awaitable[Any]]) -> Any:
+        mine = str(self._incarnation.current)
+
+        async def fenced(node: NodeParts) -> Any:
+            try:
+                is_refused = node.incarnation.hear(mine) is not None
+            except OSError as error:  # it could not write down what it heard
+                raise Cut(f"{node.id} failed: {error}") from None
+            return _Refusal(str(node.incarnation.current)) if is_refused else await handle(node)
+
         # By address: a bootstrap server is asked before anybody knows who it is.
         target = BrokerId(int(voter.host.removeprefix("node-")))
-        return await self._network.exchange(kind, self._node, target, handle)
+        answer = await self._network.exchange(kind, self._node, target, fenced)
+        if isinstance(answer, _Refusal):
+            self._incarnation.hear(answer.incarnation)
+            raise Cut(f"{target} is of another incarnation")
+        if str(self._incarnation.current) != mine:
+            raise Cut(f"{target} answered to a former incarnation")
+        return answer
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -332,20 +356,22 @@ class SimulatedTransport:
 class SimulatedControllerTransport:
     """A broker's way to the controllers."""
 
-    def __init__(self, network: Network, node: NodeParts) -> None:
+    def __init__(self, network: Network, node: NodeParts, applied: AppliedOffset) -> None:
         self._network = network
         self._node = node
+        self._applied = applied
 
     async def call(
         self, controller_id: BrokerId, request: Any, *, principal: str, client_host: str = "", timeout_ms: int
     ) -> Any:
         """See barnabas_broker.controller_client.client.ControllerTransport."""
 
-        async def handle(node: NodeParts) -> Any:
+        async def handle(node: NodeParts) -> tuple[Any, Offset]:
             try:
-                return await node.driver.handle(request, principal=principal, client_host=client_host)
+                answer = await node.driver.handle(request, principal=principal, client_host=client_host)
             except KafkaError as error:
-                return error
+                return error, NO_OFFSET
+            return answer, node.driver.committed_offset
 
         if controller_id not in self._network.nodes:
             raise ControllerUnreachable(f"controller {controller_id} is not known yet", is_sent=False)
@@ -357,11 +383,12 @@ class SimulatedControllerTransport:
             held = self._network.held_reports.get(self._node.id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await self._network.exchange(kind, self._node, controller_id, handle, held=held)
+                answer, committed = await self._network.exchange(kind, self._node, controller_id, handle, held=held)
         except Cut as error:
             raise ControllerUnreachable(str(error)) from None
         if isinstance(answer, KafkaError):
             raise answer
+        await reach_applied(self._applied, request, committed, timeout_ms=timeout_ms)
         return answer
 
     async def open_heartbeats(self, controller_id: BrokerId) -> SimulatedHeartbeats:

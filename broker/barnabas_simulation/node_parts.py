@@ -7,7 +7,7 @@ Read next:  nodes.py, which meets it; run.py, what all parts see of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
@@ -17,6 +17,7 @@ from barnabas_coordination.transaction.service import TransactionCoordinator
 from barnabas_coordination.transaction.writes import TransactionalWrites
 from barnabas_log.manager import LogManager
 from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.raft.voters import Voter
@@ -43,6 +44,9 @@ class NodeParts(Protocol):
     disk: SimulatedDisk
     disk_faults: DiskFaults
     quorum: QuorumNode
+    incarnation: IncarnationGuard
+    incarnation_id: Uuid
+    """Of this start of its process."""
     replicas: ReplicaManager
     logs: LogManager
     loader: MetadataLoader
@@ -51,7 +55,6 @@ class NodeParts(Protocol):
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transactional: TransactionalWrites
-    serve_own_call: Callable[[Any], Coroutine[Any, Any, Any]]
     topics_before: set[str]
 
     @property
@@ -59,12 +62,19 @@ class NodeParts(Protocol):
         """The controller's."""
 
     @property
+    def is_listening(self) -> bool:
+        """Whether other brokers are answered by its Kafka listeners."""
+
+    @property
     def is_serving(self) -> bool:
-        """Whether clients and followers are answered by its Kafka listener."""
+        """Whether clients are, too."""
 
     @property
     def is_leaving(self) -> bool:
         """Whether it was asked to stop."""
+
+    async def serve_own_call(self, request: Any) -> Any:
+        """Answer what another broker's coordinator sends."""
 
     def start(self) -> None:
         """Begin a life."""

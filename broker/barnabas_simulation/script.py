@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties
 from barnabas_broker.offline.quorum_recovery import carry_out, inspect, lost_voters, plan_recovery
 from barnabas_quorum.controller.requests_partitions import ElectionType, ElectLeaders
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind
@@ -19,12 +18,12 @@ from barnabas_simulation.disk import LOGS
 from barnabas_simulation.faults import Faults
 from barnabas_simulation.invariants import Invariants
 from barnabas_simulation.node_parts import NodeParts
-from barnabas_simulation.nodes import CLUSTER_ID, SimulatedNode
+from barnabas_simulation.nodes import SimulatedNode
 from barnabas_simulation.reasons import Reason, numbers
 from barnabas_simulation.run import Run
 from barnabas_simulation.scenarios import Act, Deed, Scenario, Whom
 from barnabas_simulation.watch import Watch
-from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import TopicPartition, Uuid
 from barnabas_wire.records.batch import CRC_START, iterate_batches
 
 TRY_AGAIN_S = 0.2
@@ -245,9 +244,7 @@ class Script(Faults):
 
     def _bring_new_machine(self, node: SimulatedNode) -> None:
         self.wiped = node
-        hosts = tuple((other.member.host, other.member.port) for other in self._run.nodes)
-        node.replace_machine(Uuid(self._run.random.randbytes(16)), bootstrap_servers=hosts)
-        format_directory(node)
+        node.replace_machine(Uuid(self._run.random.randbytes(16)))
         self._run.watch.on_new_disk(node)
         self._tell(
             "operator", node, f"Node {node.id} is there again, on a new machine with empty disks", reasons.NEW_MACHINE
@@ -264,11 +261,3 @@ class Script(Faults):
                     return
             await asyncio.sleep(TRY_AGAIN_S)
         raise TimeoutError(f"node {node.id} was not added to the voters")
-
-
-def format_directory(node: SimulatedNode) -> None:
-    """Write who the node is, as `storage format` does: what recovers a quorum reads it."""
-    directory = f"node-{node.id}"
-    meta = MetaProperties(cluster_id=CLUSTER_ID, node_id=BrokerId(node.id), directory_id=node.member.key.directory_id)
-    node.disk.make_directory(directory)
-    node.disk.write_file_atomically(f"{directory}/{META_PROPERTIES}", meta.encode())

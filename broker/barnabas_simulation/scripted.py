@@ -18,7 +18,7 @@ from barnabas_simulation.invariants import MIN_INSYNC_REPLICAS
 from barnabas_simulation.network import LinkFaults
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.scenarios import Scenario
-from barnabas_simulation.script import Script, format_directory
+from barnabas_simulation.script import Script
 from barnabas_simulation.swarm import WHOLE_LOG_BYTES, LogShape, Swarm
 from barnabas_simulation.watch import Watch
 from barnabas_wire.error_groups import first_error
@@ -57,8 +57,6 @@ class ScriptedRun(Cluster):
         self.scenario = scenario
         super().__init__(seed, steps=STEPS_MAX)
         self.has_rot = True  # so that the scrub runs, as it does in a real node
-        for node in self.nodes:
-            format_directory(node)
         self.watch = Watch(self, self.clients[0], min_insync=MIN_INSYNC_REPLICAS)
 
     @property

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_coordination.group.service import OFFSETS_TOPIC
 from barnabas_coordination.shard import Writer
-from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC
 from barnabas_coordination.transaction.state import AT_REST, CLASSIC, EPOCH_PER_TRANSACTION, Producer
 from barnabas_coordination.transaction.writes import WriteVersion
@@ -81,7 +80,6 @@ LATE_S = 0.2
 """after the abort was answered."""
 TIMEOUT_MS = 2_000
 """Of a transaction; within SETTLE_S none may be open any more."""
-CONFIG = TransactionCoordinatorConfig(state_log_num_partitions=1, abort_timed_out_interval_ms=300)
 TV1 = WriteVersion(adds_partitions=False, knows_abortable=False)
 TV2 = WriteVersion(adds_partitions=True, knows_abortable=True)
 
@@ -90,7 +88,7 @@ class SimulatedBrokers:
     """Other brokers, as a coordinator speaks to them. Meets Brokers."""
 
     def __init__(self, network: Network, node: NodeParts) -> None:
-        self.serve: Callable[[Any], Awaitable[Any]]
+        self.serve: Callable[[Any], Awaitable[Any]] | None = None
         """Answers a request to this broker."""
         self._network = network
         self._node = node
@@ -98,6 +96,7 @@ class SimulatedBrokers:
     async def call(self, broker_id: BrokerId, request: Any) -> Any:
         """See barnabas_coordination.brokers.Brokers."""
         if broker_id == self._node.id:
+            assert self.serve is not None, "the assembly sets it"
             return await self.serve(request)
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S + self._network.faults.coordinators_slow_s):
@@ -106,6 +105,9 @@ class SimulatedBrokers:
                 )
         except Cut as error:
             raise ConnectionError(str(error)) from None
+
+    async def close(self) -> None:
+        """See OwnBrokers. Nothing is kept open."""
 
 
 class Claim(NamedTuple):

@@ -325,6 +325,8 @@ class LogManagerConfig:
         default=300_000,
         metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
     )
+    retention_initial_delay_ms: int = 30_000
+    """Before the first look. Without a key: nobody but a simulation has a reason to choose."""
     retention_clock_skew_ms_max: int = dataclasses.field(
         default=60_000,
         metadata={

@@ -50,8 +50,6 @@ from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
-RETENTION_INITIAL_DELAY_MS: Final = 30_000
-"""log.initial.task.delay.ms"""
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
 
@@ -196,7 +194,7 @@ class LogManager:
                 tasks.create_task(self.checkpoints.forget_when_deleted(directory))
             tasks.create_task(
                 self._every(
-                    config.retention_check_interval_ms, self.apply_retention, first_ms=RETENTION_INITIAL_DELAY_MS
+                    config.retention_check_interval_ms, self.apply_retention, first_ms=config.retention_initial_delay_ms
                 )
             )
             tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.checkpoints.write_offsets))

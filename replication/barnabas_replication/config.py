@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from barnabas_replication.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, SELECTORS
 
+SESSIONLESS_SIZE = 4
+"""With no more partitions than this every fetch of a follower names all, and no session is opened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
@@ -110,6 +113,9 @@ class ReplicationConfig:
             "doc": "Name of the listener by which brokers reach each other.",
         },
     )
+
+    sessionless_size: int = SESSIONLESS_SIZE
+    """Without a key: nobody but a simulation has a reason to choose."""
 
     def __post_init__(self) -> None:
         if self.replica_selector_class not in SELECTORS:

@@ -69,8 +69,6 @@ logger = logging.getLogger(__name__)
 
 FLUSH_WAIT_MS = 20
 """How long a flush may block the next fetch of the other partitions; a flush older than this is a stall."""
-SESSIONLESS_SIZE = 4
-"""With no more partitions than this every fetch names all, and no session is opened."""
 NAMED_AT_ONCE = 512
 """Partitions that a fetch within a session names at most: thousands take either side a turn of a good part of a second."""
 REFUSALS_REPORTED_EVERY_MS = 60_000
@@ -112,7 +110,6 @@ class FetcherParts:
     """Whether all leaders read flushed offsets."""
     knows_forgotten: Callable[[], bool]
     """Whether all leaders say what their logs have forgotten."""
-    sessionless_size: int = SESSIONLESS_SIZE
 
 
 class Due(NamedTuple):
@@ -187,7 +184,7 @@ class FollowedPartitions:
     @property
     def session_epoch(self) -> int:
         """Of the next fetch."""
-        if self.session_id or len(self._followed) > self._parts.sessionless_size:
+        if self.session_id or len(self._followed) > self._config.sessionless_size:
             return self._session_epoch
         return NO_SESSION_EPOCH
 

@@ -37,7 +37,6 @@ class Followers:
         random: Random,
         stats: Stats,
         throttle: ThrottleSide,
-        sessionless_size: int,
     ) -> None:
         """random: for jitter only. throttle: the follower's side."""
         self._hosted = hosted
@@ -52,7 +51,6 @@ class Followers:
             throttle=throttle,
             may_fetch_ahead=lambda: hosted.image.features.has_flushed_offsets,
             knows_forgotten=lambda: hosted.image.features.has_proof,
-            sessionless_size=sessionless_size,
         )
         self._fetchers: dict[BrokerId, Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}

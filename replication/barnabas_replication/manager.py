@@ -37,7 +37,6 @@ from barnabas_replication.controller import AlterPartitionChannel, AlterPartitio
 from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.fetches import Fetches
-from barnabas_replication.followed import SESSIONLESS_SIZE
 from barnabas_replication.followers import Followers
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
@@ -103,14 +102,13 @@ class ReplicaManager(LogManagerListener):
         clock_ms: Callable[[], int],
         random: Random,
         listener: ReplicaListener | None = None,
-        sessionless_size: int = SESSIONLESS_SIZE,
         submit_work: Callable[..., Future[Any]] | None = None,
     ) -> None:
         """Must be called on the running data loop, after `logs` were loaded. Becomes the listener of `logs`.
 
         broker_epoch: this broker's epoch as last registered, -1 before. log_config: settings of a topic's logs by name.
         clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter, and for
-        which batches are opened. sessionless_size: see followed.py. submit_work: see batch_work.py.
+        which batches are opened. submit_work: see batch_work.py.
         """
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -157,7 +155,6 @@ class ReplicaManager(LogManagerListener):
             random=random,
             stats=self.stats,
             throttle=self.throttle.as_follower,
-            sessionless_size=sessionless_size,
         )
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._faults = ReplicaFaults(

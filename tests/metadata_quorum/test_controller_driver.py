@@ -530,7 +530,7 @@ async def test_a_new_controller_gives_brokers_a_fresh_session() -> None:
 def stand_still(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, virtual_loop.VirtualLoop)
-    loop.selector.clock_s += seconds
+    loop.stand_still(seconds)
 
 
 @on_virtual_time

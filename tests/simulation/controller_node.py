@@ -31,16 +31,16 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_simulation.disk import DiskFaults, SimulatedDisk
-from barnabas_simulation.nodes import NoProbe
+from barnabas_simulation.loop import WALL_START_MS
+from barnabas_simulation.network import SimulatedTransport
+from barnabas_simulation.world import NoProbe
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
-from tests.simulation.controller_recovery import FencedTransport
 
 if TYPE_CHECKING:
     from tests.simulation.controllers import Quorum
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
-WALL_START_MS = 1_700_000_000_000
 CONTROLLER = ControllerConfig(session_timeout_ms=2000, disconnect_grace_ms=500, min_insync_replicas=1)
 QUORUM = QuorumConfig(
     election_timeout_ms=300,
@@ -112,7 +112,7 @@ class ControllerNode:
         self.cluster_id = CLUSTER_ID
         self.is_kept_down = False
         """Nobody starts it but who switched it off."""
-        self.guard = IncarnationGuard()
+        self.incarnation = IncarnationGuard()
         self.has_gone_over = False
         """To a recovered quorum, in this life."""
         self.quorum: QuorumNode
@@ -221,7 +221,7 @@ class ControllerNode:
             on_superseded=ended.set_exception,
             open_disk=lambda: disk,
         )
-        transport = FencedTransport(run.network, self, guard)
+        transport = SimulatedTransport(run.network, self, guard)  # type: ignore[arg-type]
         loader = MetadataLoader()
         validators = ConfigValidators(
             topic=lambda *given: given[2],
@@ -252,7 +252,7 @@ class ControllerNode:
         )
         loader.publishers = (driver, _Watcher(self))
         driver.attach(quorum, loader=loader)
-        self.loader, self.driver, self.quorum, self.guard = loader, driver, quorum, guard
+        self.loader, self.driver, self.quorum, self.incarnation = loader, driver, quorum, guard
         self.is_up, self.is_starting = True, False
         watch = IncarnationWatch(
             transport,

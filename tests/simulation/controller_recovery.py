@@ -27,11 +27,10 @@ Laws, of what an operator could see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas_broker.metadata.incarnation_file import load_incarnation
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError
@@ -46,12 +45,10 @@ from barnabas_broker.offline.quorum_recovery import (
     rejoin,
 )
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
+from barnabas_quorum.driver.incarnation import FIRST
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
-from barnabas_quorum.raft.voters import Voter
-from barnabas_simulation.network import Cut, Network, SimulatedTransport
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
@@ -128,39 +125,6 @@ class MajorityLoss:
                     loss, steering=Steering.UNCERTAIN_END, at_s=0.3, stand_s=1.0, island=0.0, wiped=1.0, poorer=0.0
                 )
         return loss
-
-
-class Refusal(NamedTuple):
-    """What who is of another incarnation answers instead."""
-
-    incarnation: str
-
-
-class FencedTransport(SimulatedTransport):
-    """Says with each call which incarnation it is from, and finds peers by their address, as GrpcTransport does."""
-
-    def __init__(self, network: Network, node: ControllerNode, guard: IncarnationGuard) -> None:
-        super().__init__(network, node)  # type: ignore[arg-type]
-        self._guard = guard
-
-    async def _exchange(self, kind: str, voter: Voter, handle: Callable[[Any], Awaitable[Any]]) -> Any:
-        mine = str(self._guard.current)
-
-        async def fenced(node: ControllerNode) -> Any:
-            try:
-                is_refused = node.guard.hear(mine) is not None
-            except OSError as error:  # it could not write down what it heard
-                raise Cut(f"{node.id} failed: {error}") from None
-            return Refusal(str(node.guard.current)) if is_refused else await handle(node)
-
-        target = BrokerId(int(voter.host.removeprefix("node-")))
-        answer = await self._network.exchange(kind, self._node, target, fenced)  # type: ignore[arg-type]
-        if isinstance(answer, Refusal):
-            self._guard.hear(answer.incarnation)
-            raise Cut(f"{target} is of another incarnation")
-        if str(self._guard.current) != mine:
-            raise Cut(f"{target} answered to a former incarnation")
-        return answer
 
 
 def format_disk(node: ControllerNode) -> None:
@@ -456,7 +420,7 @@ class QuorumRecovery:
         assert self.plan is not None, "the recovery is complete"
         while not self._hurry.is_set():
             await self._rest(GROW_S)
-            ours = [node for node in run.nodes if node.is_up and node.guard.current == self.plan.incarnation]
+            ours = [node for node in run.nodes if node.is_up and node.incarnation.current == self.plan.incarnation]
             leader = next((node for node in ours if node.driver.is_active), None)
             if leader is None or len(leader.quorum.voters) >= run.swarm.voters:
                 continue
@@ -539,7 +503,7 @@ class QuorumRecovery:
             self._committed[leader.epoch] = node.quorum.high_watermark
         if self.plan is None:
             return
-        is_ours = node.guard.current == self.plan.incarnation
+        is_ours = node.incarnation.current == self.plan.incarnation
         if leader.epoch >= self.first_epoch and not is_ours:
             raise LawBroken("R18 a former voter takes no part in the recovered quorum", f"node {node.id}: {leader}")
         if leads and is_ours and leader.epoch < self.first_epoch:
@@ -549,13 +513,13 @@ class QuorumRecovery:
         """Whether what the node shows is of the recovered quorum."""
         if self.plan is None:
             return True
-        return node.guard.current == self.plan.incarnation and node.loader.image.epoch >= self.first_epoch
+        return node.incarnation.current == self.plan.incarnation and node.loader.image.epoch >= self.first_epoch
 
     def is_uncertain(self, node: ControllerNode, image: MetadataImage) -> bool:
         """R20. Whether others may have decided otherwise what this image of a node of the recovered quorum shows."""
         if self.plan is None or image.epoch >= self.first_epoch or image.offset < self.retained:
             return False
-        if node.guard.current != self.plan.incarnation:
+        if node.incarnation.current != self.plan.incarnation:
             return False
         core = node.quorum._core
         # It may still load what the former quorum had told it.

@@ -32,11 +32,13 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import logging
 import multiprocessing
 import os
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -52,6 +54,8 @@ import pytest
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.voters_clock import VotersClock
+from barnabas_broker.node.control_service import ControlService
+from barnabas_broker.node.node import Node
 from barnabas_log import (
     batch_run,
     checkpoint_twins,
@@ -725,6 +729,33 @@ def _replica_that_lost_records_says_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "lost_replica", lambda self, topic_partition, topic_id: None)
 
 
+def _rewritten(method: Any, *changes: tuple[str, str]) -> Any:
+    """The method with other words in it. Raises AttributeError where it has not the old ones, once each."""
+    source = textwrap.dedent(inspect.getsource(method))
+    for old, new in changes:
+        if source.count(old) != 1:
+            raise AttributeError(f"{method.__qualname__} has not {old!r}, once")
+        source = source.replace(old, new)
+    made: dict[str, Any] = {}
+    exec(compile(source, inspect.getfile(method), "exec"), {**method.__globals__}, made)
+    return made[method.__name__]
+
+
+def _logs_are_closed_before_the_publisher_stops(patch: pytest.MonkeyPatch) -> None:
+    close, stop = "await broker.logs.close(broker_epoch=broker.epoch_to_keep)\n", "broker.publisher.stop()\n"
+    indent = " " * 8
+    changes = ((f"{indent}{stop}", ""), (f"{indent}{close}", f"{indent}{close}{indent}{stop}"))
+    patch.setattr(Node, "_run_broker", _rewritten(Node._run_broker, *changes))
+
+
+def _registrar_hears_of_no_metadata(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        ControlService,
+        "__init__",
+        _rewritten(ControlService.__init__, ("(parts.driver, parts.registrar, ", "(parts.driver, ")),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. `is_tested`: whether `make test` looks for it too, from its fixed seed on; `make sim-mutants` looks for all."""
@@ -873,6 +904,8 @@ MUTANTS = (
     NodeMutant(
         "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES
     ),
+    NodeMutant("logs are closed before the publisher stops", _logs_are_closed_before_the_publisher_stops),
+    NodeMutant("the registrar is left out of the publishers", _registrar_hears_of_no_metadata, is_tested=True),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),
 )

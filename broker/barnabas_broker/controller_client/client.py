@@ -283,6 +283,16 @@ def may_be_carried_out(failure: Exception) -> bool:
     return not isinstance(failure, ControllerUnreachable) or failure.is_sent
 
 
+async def reach_applied(applied: AppliedOffset, request: Request[Any], committed: Offset, *, timeout_ms: int) -> None:
+    """Wait until this node has applied what somebody else asked for, before that is answered; for so long at most."""
+    if request.is_nodes_own or request.is_read:
+        return
+    if not await applied.reach(committed, timeout_s=min(timeout_ms, APPLIED_TIMEOUT_MS) / 1000):
+        logger.warning(
+            "%s is committed, but this node is not at metadata offset %d yet", type(request).__name__, committed
+        )
+
+
 class GrpcControllerTransport:
     """ControllerTransport over grpc.aio; one channel per controller. Belongs to the control lane."""
 
@@ -324,12 +334,9 @@ class GrpcControllerTransport:
             ) from error
         if answer.HasField("fault"):
             raise error_of(answer.fault)
-        if self._applied is not None and not (request.is_nodes_own or request.is_read):
+        if self._applied is not None:
             committed = Offset(int(trailer.get(COMMITTED_OFFSET_KEY, -1)))
-            if not await self._applied.reach(committed, timeout_s=min(timeout_ms, APPLIED_TIMEOUT_MS) / 1000):
-                logger.warning(
-                    "%s is committed, but this node is not at metadata offset %d yet", type(request).__name__, committed
-                )
+            await reach_applied(self._applied, request, committed, timeout_ms=timeout_ms)
         reply: R = read_answer(verb, answer)
         return reply
 

@@ -1,0 +1,130 @@
+"""The properties of a simulated node: a product's, but for sizes that no operator may choose, so that soon something happens.
+
+May touch:  its arguments.            Must not touch: the run.
+Invariants: what a node does follows from its NodeConfig alone, as for a process.
+Read next:  nodes.py; ../node/properties.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from barnabas_broker.node.properties import NodeConfig, node_config
+from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.raft.voters import Voter
+from barnabas_simulation.compaction import BACKOFF_MS, MAP_BYTES
+from barnabas_simulation.operators import SEGMENT_BYTES_UNIT
+from barnabas_simulation.swarm import LogShape, Swarm
+from barnabas_wire.kafka.ids import BrokerId
+
+QUORUM_SEGMENT_BYTES = 1_200
+FILE_DELETE_DELAY_MS = 300
+SCRUB_BYTES_PER_SECOND = 40_000_000
+"""Where bits flip: 10 ms a segment. Elsewhere there is no scrub, whose steps would be most of a run."""
+PROPERTIES = {
+    "process.roles": "broker,controller",
+    "controller.listeners.allow.remote": "true",
+    "min.insync.replicas": "2",
+    "log.retention.ms": "-1",
+    "broker.session.timeout.ms": "3000",
+    "broker.disconnect.grace.ms": "500",
+    "broker.heartbeat.interval.ms": "500",
+    "controlled.shutdown.timeout.ms": "2000",
+    "metadata.image.hash.interval.ms": "1000",
+    "metadata.image.hash.interval.records": "25",
+    "metadata.max.retention.bytes": "4000",
+    # snapshots are fetched in several slices, and a log soon begins at one
+    "controller.quorum.fetch.snapshot.max.bytes": "300",
+    "replica.fetch.backoff.ms": "300",
+    "log.dir.free.check.interval.ms": "100",
+    # of each directory: small, for every crash copies it
+    "log.dir.reserve.bytes": "8192",
+    "log.cleaner.backoff.ms": str(BACKOFF_MS),
+    "log.cleaner.dedupe.buffer.size": str(MAP_BYTES),
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
+}
+"""Of every simulated node."""
+
+
+class _TinyQuorumConfig(QuorumConfig):
+    """One that takes any size."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Nothing is refused."""
+
+
+def simulated_config(
+    member: Voter,
+    directories: Sequence[str],
+    members: Sequence[Voter],
+    swarm: Swarm,
+    *,
+    has_rot: bool,
+    sessionless_size: int,
+) -> NodeConfig:
+    """What a node starts with. members: of the whole cluster, whom it may ask for the leader."""
+    checkpoint_ms = str(int(swarm.logs.checkpoint_s * 1000))
+    own = {
+        "node.id": str(member.key.id),
+        "listeners": f"PLAINTEXT://simulated:{9000 + member.key.id},CONTROLLER://{member.host}:{member.port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": ",".join(f"{each.host}:{each.port}" for each in members),
+        "log.dirs": ",".join(directories),
+        "metadata.log.dir": metadata_directory(member.key.id),
+        "metadata.log.max.record.bytes.between.snapshots": str(swarm.snapshot_after_bytes),
+        "log.retention.bytes": str(swarm.logs.retention_bytes),
+        "log.retention.check.interval.ms": checkpoint_ms,
+        "log.flush.offset.checkpoint.interval.ms": checkpoint_ms,
+        "replica.high.watermark.checkpoint.interval.ms": checkpoint_ms,
+        "log.scrub.bytes.per.second.max": str(SCRUB_BYTES_PER_SECOND if has_rot else 0),
+        "log.cleaner.enable": str(swarm.is_compacting).lower(),
+        "replica.lag.time.max.ms": str(swarm.replica_lag_ms),
+        "replica.fetch.silence.time.max.ms": str(swarm.replica_silence_ms),
+        "replica.fetch.max.bytes": str(swarm.replica_fetch_bytes),
+    }
+    config = node_config(PROPERTIES | own)
+    quorum = {name: getattr(config.quorum, name) for name in QuorumConfig.__dataclass_fields__}
+    shape = _Shape(swarm.logs)
+    return replace(
+        config,
+        log=shape(config.log),
+        shape_log=shape,
+        quorum=_TinyQuorumConfig(**quorum | {"segment_bytes": QUORUM_SEGMENT_BYTES}),
+        replication=replace(config.replication, sessionless_size=sessionless_size),
+    )
+
+
+def retiring_from(config: NodeConfig, delay_s: float) -> NodeConfig:
+    """With a first look for what retention takes so long after the start: few lives last as long as the product waits. Best at any
+    moment: metadata may come as late as that, where nobody leads the quorum."""
+    log_manager = replace(config.log_manager, retention_initial_delay_ms=int(delay_s * 1000))
+    return replace(config, log_manager=log_manager)
+
+
+def metadata_directory(node_id: BrokerId) -> str:
+    """Of a node's metadata log."""
+    return f"node-{node_id}"
+
+
+class _Shape:
+    """What becomes of a topic's settings."""
+
+    def __init__(self, shape: LogShape) -> None:
+        self._shape = shape
+
+    def __call__(self, config: LogConfig) -> LogConfig:
+        shape = self._shape
+        is_set = config.segment_bytes % SEGMENT_BYTES_UNIT == 0
+        return replace(
+            config,
+            segment_bytes=config.segment_bytes // SEGMENT_BYTES_UNIT if is_set else shape.segment_bytes,
+            index_interval_bytes=shape.index_interval_bytes,
+            file_delete_delay_ms=FILE_DELETE_DELAY_MS,
+            flush_on_acks=FlushOnAcks.PAGE_CACHE if shape.is_page_cache else FlushOnAcks.FSYNC,
+        )
