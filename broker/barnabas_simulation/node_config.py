@@ -8,7 +8,7 @@ Read next:  nodes.py; ../node/properties.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from barnabas_broker.node.properties import NodeConfig, node_config
 from barnabas_log.config import FlushOnAcks, LogConfig
@@ -59,6 +59,12 @@ class _TinyQuorumConfig(QuorumConfig):
         """Nothing is refused."""
 
 
+def tiny_quorum(config: QuorumConfig, **sizes: int) -> QuorumConfig:
+    """With other sizes and times, by field, whatever they are."""
+    values = {field.name: getattr(config, field.name) for field in fields(QuorumConfig)}
+    return _TinyQuorumConfig(**values | sizes)
+
+
 def simulated_config(
     member: Voter,
     directories: Sequence[str],
@@ -89,13 +95,12 @@ def simulated_config(
         "replica.fetch.max.bytes": str(swarm.replica_fetch_bytes),
     }
     config = node_config(PROPERTIES | own)
-    quorum = {name: getattr(config.quorum, name) for name in QuorumConfig.__dataclass_fields__}
     shape = _Shape(swarm.logs)
     return replace(
         config,
         log=shape(config.log),
         shape_log=shape,
-        quorum=_TinyQuorumConfig(**quorum | {"segment_bytes": QUORUM_SEGMENT_BYTES}),
+        quorum=tiny_quorum(config.quorum, segment_bytes=QUORUM_SEGMENT_BYTES),
         replication=replace(config.replication, sessionless_size=sessionless_size),
     )
 

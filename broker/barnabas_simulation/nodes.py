@@ -270,7 +270,7 @@ class SimulatedNode:
             (broker.replicas, "apply_delta", self._on_metadata),
             (broker.logs, "close", self._on_logs_closed),
         ):
-            _overhear(part, method, lambda *said, hear=hear: hear(*said) if self.life == life else None)
+            overhear(part, method, lambda *said, hear=hear: hear(*said) if self.life == life else None)
         self._has_closed_logs = False
         self.is_up = True
 
@@ -299,7 +299,7 @@ class SimulatedNode:
             self._cluster.network.failures.append(broken)
 
 
-def _overhear(part: Any, method: str, heard: Callable[..., None]) -> None:
+def overhear(part: Any, method: str, heard: Callable[..., None]) -> None:
     """Have the run hear of each call of a part's method, just before it is carried out."""
     carry_out = getattr(part, method)
 

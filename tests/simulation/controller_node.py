@@ -1,6 +1,6 @@
-"""One simulated controller: the real quorum member, metadata log, loader, controller and driver of one node, through its lives.
+"""One simulated controller: the product's own node without a broker, through its lives.
 
-May touch:  the rooms it builds, as node.py does.    Must not touch: gRPC, sockets, threads, real files.
+May touch:  its disk while it is down; what its parts show.    Must not touch: how a node is assembled (barnabas_broker/node).
 Invariants: a crash loses what was not flushed and everything in memory; nothing of a past life reaches the next.
 Read next:  controllers.py.
 """
@@ -11,29 +11,25 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.metadata.incarnation_file import guard_incarnation, open_log, own_incarnation
-from barnabas_broker.metadata.metadata_log import MetadataLog
-from barnabas_broker.node.incarnation_watch import IncarnationWatch
+from barnabas_broker.node.node import Node
+from barnabas_broker.node.properties import NodeConfig, node_config
+from barnabas_broker.node.world import Served
 from barnabas_log.disk import File
-from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
-from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.driver.controller_driver import ControllerDriver
-from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
-from barnabas_quorum.driver.metadata_listener import MetadataListener
+from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_simulation.disk import DiskFaults, SimulatedDisk
-from barnabas_simulation.loop import WALL_START_MS
-from barnabas_simulation.network import SimulatedTransport
-from barnabas_simulation.world import NoProbe
+from barnabas_simulation.node_config import tiny_quorum
+from barnabas_simulation.world import SimulatedListeners, SimulatedWorld
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
 
@@ -41,18 +37,32 @@ if TYPE_CHECKING:
     from tests.simulation.controllers import Quorum
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
-CONTROLLER = ControllerConfig(session_timeout_ms=2000, disconnect_grace_ms=500, min_insync_replicas=1)
-QUORUM = QuorumConfig(
-    election_timeout_ms=300,
-    fetch_timeout_ms=600,
-    election_backoff_ms_max=200,
-    request_timeout_ms=600,
-    fetch_wait_ms_max=150,
-    snapshot_after_bytes=700,
-    retention_bytes=2_500,
-    fetch_snapshot_bytes_max=300,
-)
+PROPERTIES = {
+    "process.roles": "controller",
+    "controller.listener.names": "CONTROLLER",
+    "controller.listeners.allow.remote": "true",
+    "broker.session.timeout.ms": "2000",
+    "broker.disconnect.grace.ms": "500",
+    "min.insync.replicas": "1",
+}
+SIZES = {
+    "election_timeout_ms": 300,
+    "fetch_timeout_ms": 600,
+    "election_backoff_ms_max": 200,
+    "request_timeout_ms": 600,
+    "fetch_wait_ms_max": 150,
+    "retention_bytes": 2_500,
+    "fetch_snapshot_bytes_max": 300,
+}
+"""Of the quorum's config."""
+SNAPSHOT_AFTER_BYTES = 700
 SEGMENT_BYTES = 900
+ANYTHING = ConfigValidators(
+    topic=lambda *given: given[2],
+    broker=lambda *given: given[2],
+    group=lambda *given: given[2],
+    topic_as_whole=lambda *_: None,
+)
 
 
 class TellingDisk(SimulatedDisk):
@@ -110,6 +120,7 @@ class ControllerNode:
         self.disk = TellingDisk(self.disk_faults, quorum.random, lambda: quorum.at_disk(self))
         self.directory = f"node-{self.id}"
         self.cluster_id = CLUSTER_ID
+        self.clock_ahead_ms = 0
         self.is_kept_down = False
         """Nobody starts it but who switched it off."""
         self.incarnation = IncarnationGuard()
@@ -155,7 +166,7 @@ class ControllerNode:
 
     def clock_ms(self) -> int:
         """Wall time, the same everywhere."""
-        return WALL_START_MS + int(self._run.loop.time() * 1000)
+        return self._run.wall_ms()
 
     def flip_a_bit(self) -> bool:
         """Of its log on the disk, while it is down. False when there was nothing to damage."""
@@ -184,107 +195,83 @@ class ControllerNode:
             self._run.network.failures.append(error)
 
     async def _live(self) -> None:
+        run, life = self._run, self.life
+        set_aside = self._logs_set_aside()
+
+        def take(served: Served, listeners: SimulatedListeners) -> None:
+            if self.life == life:  # otherwise its power went a turn ago
+                self._take(served, was_former=self._logs_set_aside() != set_aside)
+
+        world = SimulatedWorld(run, self, self.disk, on_start=take)  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Node(self._config, world).run(asyncio.Event()))
+            tasks.create_task(self._count_snapshots())
+
+    @cached_property
+    def _config(self) -> NodeConfig:
         run = self._run
-        loop = asyncio.get_running_loop()
-        disk = self.disk
-        random = Random(run.random.random())
-        clock_ms, directory = self.clock_ms, self.directory
-        disk.make_directory(directory)
-        incarnation = own_incarnation(disk, directory)
+        config = node_config(
+            {
+                **PROPERTIES,
+                "node.id": str(self.id),
+                "listeners": f"CONTROLLER://{self.member.host}:{self.member.port}",
+                "controller.quorum.bootstrap.servers": ",".join(
+                    f"{host}:{port}" for host, port in run.bootstrap_servers
+                ),
+                "log.dirs": self.directory,
+            }
+        )
+        sizes = SIZES | {
+            "segment_bytes": run.swarm.segment_bytes,
+            "snapshot_after_bytes": run.swarm.snapshot_after_bytes,
+        }
+        if not run.swarm.has_cleaning:
+            sizes["retention_bytes"] = -1
+        return replace(config, quorum=tiny_quorum(config.quorum, **sizes))
 
-        async def open_it() -> MetadataLog:
-            return await MetadataLog.open(
-                disk=disk,
-                metadata_directory=directory,
-                now_ms=clock_ms(),
-                segment_bytes=run.swarm.segment_bytes,
-                replica=self.member.key,
-                formatted_voters=self.voters,
-            )
+    def _logs_set_aside(self) -> list[str]:
+        return sorted({path.split("/")[1] for path in self.disk.names if "/set-aside-" in path})
 
-        log, was_former = await open_log(directory, open_it=open_it, open_disk=lambda: disk)
+    def _take(self, served: Served, *, was_former: bool) -> None:
+        """The node can be reached from now on, through these parts."""
+        control, life = served.control, self.life
+        assert control.driver is not None, "it is a controller"
+        control.driver.controller._validators = ANYTHING  # the workload's keys are nobody's
+        control.loader.publishers = (*control.loader.publishers, _Watcher(self))
+        self.loader, self.driver, self.quorum, self.incarnation = (
+            control.loader,
+            control.driver,
+            control.quorum,
+            control.incarnation,
+        )
+        hear = control.incarnation.hear
+
+        def heard(text: str) -> str | None:
+            before = control.incarnation.current
+            reason = hear(text)
+            if control.incarnation.current != before and self.life == life:
+                self.has_gone_over = True
+                self._run.note("goes over", self.id, self.life)
+            return reason
+
+        control.incarnation.hear = heard  # type: ignore[method-assign]
         if was_former:
             self.forget_log()
         else:
-            run.laws.on_opened(self, log.hard_state)
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def note(found: Incarnation) -> None:
-            self.has_gone_over = True
-            run.note("goes over", self.id, self.life)
-
-        guard = guard_incarnation(
-            incarnation,
-            directory,
-            place=lambda: quorum,
-            on_adopted=note,
-            on_superseded=ended.set_exception,
-            open_disk=lambda: disk,
-        )
-        transport = SimulatedTransport(run.network, self, guard)  # type: ignore[arg-type]
-        loader = MetadataLoader()
-        validators = ConfigValidators(
-            topic=lambda *given: given[2],
-            broker=lambda *given: given[2],
-            group=lambda *given: given[2],
-            topic_as_whole=lambda *_: None,
-        )
-        driver = ControllerDriver(
-            Controller(config=CONTROLLER, cluster_id=CLUSTER_ID, random=Random(random.random()), validators=validators),
-            node_id=self.id,
-            clock_ms=clock_ms,
-            probe=NoProbe(),
-        )
-        listener = MetadataListener(loader, leader_observers=(driver.on_leader_change,))
-        config = replace(QUORUM, snapshot_after_bytes=run.swarm.snapshot_after_bytes)
-        config = config if run.swarm.has_cleaning else replace(config, retention_bytes=-1)
-        quorum = QuorumNode(
-            config=config,
-            replica=self.member.key,
-            voters=self.voters,
-            log=log,
-            transport=transport,
-            clock_ms=clock_ms,
-            random=Random(random.random()),
-            listener=listener,
-            endpoint=(self.member.host, self.member.port),
-            bootstrap_servers=run.bootstrap_servers,
-        )
-        loader.publishers = (driver, _Watcher(self))
-        driver.attach(quorum, loader=loader)
-        self.loader, self.driver, self.quorum, self.incarnation = loader, driver, quorum, guard
+            self._run.laws.on_opened(self, control.metadata_log.hard_state)
         self.is_up, self.is_starting = True, False
-        watch = IncarnationWatch(
-            transport,
-            own_address=(self.member.host, self.member.port),
-            voters=lambda: quorum.voters,
-            addresses=run.bootstrap_servers,
-            take_agreeing=guard.take_agreeing,
-        )
-        if run.recovery is not None:
-            await watch.look()
-        async with asyncio.TaskGroup() as tasks:
-            if run.recovery is not None:
-                tasks.create_task(watch.run())
-                tasks.create_task(_raise(ended))
-            tasks.create_task(quorum.run())
-            tasks.create_task(driver.run())
-            tasks.create_task(self._count_snapshots(loader))
 
-    async def _count_snapshots(self, loader: MetadataLoader) -> None:
+    async def _count_snapshots(self) -> None:
         seen = 0
         while True:
             await asyncio.sleep(1.0)
+            loader = self.loader
             self._run.figures.snapshots_loaded += loader.stats.snapshots - seen
             seen = loader.stats.snapshots
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A new image is published here."""
         self._run.laws.on_image(self, image)
-
-
-async def _raise(ended: asyncio.Future[None]) -> None:
-    await ended
 
 
 class _Watcher:

@@ -30,19 +30,20 @@ from random import Random
 
 import pytest
 
+from barnabas_broker.node import incarnation_watch
 from barnabas_quorum.driver import metadata_batches
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_simulation.disk import DiskFaults
 from barnabas_simulation.fault_list import FaultList, Without
-from barnabas_simulation.loop import VirtualLoop
+from barnabas_simulation.loop import WALL_START_MS, VirtualLoop
 from barnabas_simulation.network import LinkFaults, Network
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.controller_laws import ControllerLaws
-from tests.simulation.controller_node import QUORUM, SEGMENT_BYTES, ControllerNode
+from tests.simulation.controller_node import SEGMENT_BYTES, SNAPSHOT_AFTER_BYTES, ControllerNode
 from tests.simulation.controller_recovery import MajorityLoss, QuorumRecovery, Steering, format_disk
 from tests.simulation.controller_workload import FIRST_ASKER, Asker
 from tests.simulation.raft import print_shrunken
@@ -54,6 +55,8 @@ RECORDS_PER_BATCH = 6
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
 RESTART_WITHOUT_SPACE_S = 0.1
+LOOK_TIMEOUT_S = 0.01
+"""For which a start waits for another's incarnation where there is but one: a node is back within milliseconds of its crash."""
 CLEAN_UP_ROUNDS = 10
 STEPS = 6_000
 
@@ -87,7 +90,7 @@ class ControllerSwarm:
     loss: MajorityLoss | None = None
     segment_bytes: int = SEGMENT_BYTES
     """What is committed is delivered segment by segment."""
-    snapshot_after_bytes: int = QUORUM.snapshot_after_bytes
+    snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES
 
     @classmethod
     def draw(cls, random: Random) -> ControllerSwarm:
@@ -189,7 +192,7 @@ class Quorum:
         members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
         voters = VoterSet(members[: self.swarm.voters], kraft_version=1)
         self.recovery: QuorumRecovery | None = None
-        self.bootstrap_servers: list[tuple[str, int]] = []
+        self.bootstrap_servers = [(member.host, member.port) for member in members]
         self.nodes = [ControllerNode(self, member, voters) for member in members]
         for node in self.nodes:
             self.network.nodes[node.id] = node  # type: ignore[assignment]
@@ -198,15 +201,16 @@ class Quorum:
         self.askers = [Asker(self, number) for number in range(self.swarm.askers)]
         if self.swarm.loss is not None:
             self.recovery = QuorumRecovery(self, self.swarm.loss)
-            self.bootstrap_servers = [(member.host, member.port) for member in members]
-            for node in self.nodes:
-                format_disk(node)
+        for node in self.nodes:
+            format_disk(node)
 
     def run(self) -> ControllerFigures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
         asyncio.set_event_loop(self.loop)
         try:
-            with _small_batches():
+            with _small_sizes(
+                look_timeout_s=LOOK_TIMEOUT_S if self.recovery is None else incarnation_watch.LOOK_TIMEOUT_S
+            ):
                 self.loop.run_until_complete(self._run())
         finally:
             self.loop.after_turn = lambda: None
@@ -256,6 +260,10 @@ class Quorum:
         if kind == "doubled" and source >= FIRST_ASKER:
             return False  # nobody could say what is true of a topic whose creation may come true once more
         return not self.is_calm and self.fault_list.strikes(int(self.loop.time() * 1e6), kind, source, target)
+
+    def wall_ms(self) -> int:
+        """Wall time, the same everywhere."""
+        return WALL_START_MS + int(self.loop.time() * 1000)
 
     def crash(self, node: ControllerNode, kind: str) -> None:
         """Power off; it comes back by itself."""
@@ -416,9 +424,10 @@ class Quorum:
 
 
 @contextmanager
-def _small_batches() -> Iterator[None]:
+def _small_sizes(*, look_timeout_s: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", RECORDS_PER_BATCH)
+        patch.setattr(incarnation_watch, "LOOK_TIMEOUT_S", look_timeout_s)
         yield
 
 
