@@ -90,6 +90,8 @@ class ReplicaLogs:
                 except (OutOfDescriptors, NoRoom) as error:
                     logger.warning("%s: it is set aside later: %s", topic_partition, error)
                     return NotOpened.NO_DESCRIPTOR
+                if logs.get(topic_partition) is found:
+                    return NotOpened.REFUSED  # its directory failed just now: the log stays as it is
         if logs.get(topic_partition) is None:
             refusal = self._refusal_of_new_log(topic_partition, registration)
             if refusal is not None:

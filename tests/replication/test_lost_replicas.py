@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from barnabas_log import checkpoints
-from barnabas_log.directory_state import OWN_DIRECTORY
+from barnabas_log.directory_state import OWN_DIRECTORY, DirectoryState, LostReplica
 from barnabas_log.topic_witness import WITNESS_FILE
 from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import (
@@ -17,7 +19,7 @@ from barnabas_quorum.records import (
     PartitionChangeRecord,
     ReplicaFault,
 )
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, TopicPartition
 from tests.support.replicas import Listener, MiniCluster, batch, eventually, topic_id_of
 
 LOST, CORRUPT = ReplicaFault.LOST, ReplicaFault.CORRUPT
@@ -152,3 +154,25 @@ async def test_an_older_copy_that_the_controller_found_is_refilled_and_cleared(
         )
         await eventually(lambda: heard == [None])
         assert not cluster[2].partition("t").is_lost
+
+
+async def test_a_directory_that_fails_as_its_doubtful_log_is_given_up_costs_no_more_than_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MiniCluster(tmp_path, brokers=2) as cluster:
+        set_level(cluster, 7)
+        cluster.controller.create("t", replicas=(1, 2))
+        assert (await cluster[1].produce("t", batch(5))).error is None
+        await cluster[2].stop()
+        zero_witnesses(Path(cluster[2].path))
+        add_lost = DirectoryState.add_lost
+
+        def fail(self: DirectoryState, lost: Mapping[TopicPartition, LostReplica]) -> None:
+            if lost:
+                raise OSError(errno.EIO, "injected")
+            add_lost(self, lost)
+
+        monkeypatch.setattr(DirectoryState, "add_lost", fail)
+        await cluster[2].start()
+        await eventually(lambda: cluster[2].logs.health.offline_directories != [])
+        assert strays(Path(cluster[2].path)) == [], "nothing is moved that could not be written down"
