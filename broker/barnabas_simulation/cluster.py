@@ -48,8 +48,6 @@ IN_SYNC_S = 20.0
 """Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
 CLEAN_UP_ROUNDS = 10
-ROT_SEED = 0x726F74
-SESSION_SEED = 0x736573
 ROT_SHARE = 0.12
 """Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
 
@@ -70,21 +68,16 @@ class Cluster:
         outcomes_only: bool = False,
         fault_list: FaultList | None = None,
         slant: Slant = Slant.NONE,
-        prepares: bool = True,
-        spares_last_copy: bool = True,
     ) -> None:
-        """slant: what there is, whatever the seed says. prepares: some transactions in two phases. spares_last_copy: rot strikes only what
-        another node holds. Both are False for seeds from before."""
+        """slant: what there is, whatever the seed says."""
         self.seed = seed
         self.slant = slant
-        self.prepares = prepares
-        self.spares_last_copy = spares_last_copy
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
-        self.rot = Random(seed ^ ROT_SEED)
-        """Draws what rots, and nothing else: seeds in which nothing does are what they were."""
+        self.rot = Random(self.random.random())
+        """Draws what rots, and nothing else."""
         self.has_rot = self.rot.random() < ROT_SHARE or slant is Slant.ROT
-        self.sessionless_size = Random(seed ^ SESSION_SEED).choice([0, SESSIONLESS_SIZE])
+        self.sessionless_size = self.random.choice([0, SESSIONLESS_SIZE])
         """In half of the seeds followers fetch in sessions, though they follow few partitions."""
         self.figures = Figures()
         self.loop = VirtualLoop()

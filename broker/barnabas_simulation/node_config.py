@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: the run.
 Invariants: what a node does follows from its NodeConfig alone, as for a process.
-Read next:  nodes.py; ../node/properties.py.
+Read next:  nodes.py; barnabas_broker/node/properties.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ SCRUB_BYTES_PER_SECOND = 40_000_000
 PROPERTIES = {
     "process.roles": "broker,controller",
     "controller.listeners.allow.remote": "true",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # whoever asks in a run; voters are changed by nobody in particular
+    "super.users": "User:simulated;User:operator;User:ANONYMOUS",
     "min.insync.replicas": "2",
     "log.retention.ms": "-1",
     "broker.session.timeout.ms": "3000",

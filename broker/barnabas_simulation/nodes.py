@@ -1,11 +1,12 @@
 """One simulated node: the product's own, Node(config, world).run(stop), through all its lives on the virtual loop.
 
-May touch:  its disk while it is down; what its parts show.   Must not touch: how a node is assembled, started and stopped (../node).
+May touch:  its disk while it is down; what its parts show.   Must not touch: how a node is assembled, started and
+            stopped (barnabas_broker/node).
 Invariants: a crash loses what was not flushed and everything in memory, and stops nothing in order; nothing of a past life reaches
             the disk of the next; a clean stop is the product's, and what follows may be a power cut.
 Read next:  world.py, what stands around it; node_config.py, its properties; cluster.py.
 
-What is real: everything that ../node assembles. What is not: sockets, gRPC, the Kafka listener and codec, the two threads.
+What is real: everything that barnabas_broker/node assembles. What is not: sockets, gRPC, the Kafka listener and codec, the two threads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
+from barnabas_broker.metadata.meta_properties import META_PROPERTIES
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import NodeConfig
@@ -124,12 +126,10 @@ class SimulatedNode:
         """As `storage format --ignore-formatted` does: give every directory that says nothing of itself an id."""
         server = self._config.server
         with self.disk.judged():
-            ids = [
-                number for path, number in self.directory_ids.items() if not self.disk.exists(f"{path}/meta.properties")
-            ]
-            if not self.disk.exists(f"{server.metadata_directory}/meta.properties"):
-                ids.insert(0, self.member.key.directory_id)
-            new_ids = iter(ids)
+            own = {server.metadata_directory: self.member.key.directory_id, **self.directory_ids}
+            new_ids = iter(
+                [number for path, number in own.items() if not self.disk.exists(f"{path}/{META_PROPERTIES}")]
+            )
             format_storage(
                 self.disk,
                 server,

@@ -128,8 +128,7 @@ class Rot:
             bit = _bit_of(place, random)
             topic, _, number = path.rsplit("/", 2)[1].rpartition("-")
             name = TopicPartition(topic, int(number)) if number.isdecimal() else None
-            is_spared = self._cluster.spares_last_copy
-            if not is_spared or (name and self._is_held_elsewhere(node, name, place.header)):
+            if name and self._is_held_elsewhere(node, name, place.header):
                 self._flip(node, place, bit)
 
     def _is_held_elsewhere(self, node: NodeParts, name: TopicPartition, header: BatchHeader) -> bool:

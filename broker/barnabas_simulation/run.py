@@ -89,8 +89,6 @@ class Run(Protocol):
     has_rot: bool
     slant: Slant
     sessionless_size: int
-    prepares: bool
-    spares_last_copy: bool
     loop: VirtualLoop
     swarm: Swarm
     network: Network

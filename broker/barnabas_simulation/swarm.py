@@ -27,29 +27,18 @@ KEPT_LONGER_SHARE = 0.15
 out of everybody's reach."""
 RETIRING_SHARE = 0.4
 """Of the seeds, in how many records expire within moments, operators delete others, and a partition rests now and then."""
-RETIRING_SALT = 4
 SILENCE_SHARE = 0.3
 """Of the seeds, in how many a slow follower keeps its place for so long that only its silence can cost it that."""
-SILENCE_SALT = 3
 COMPACTING_SHARE = 0.25
 """Of seeds with a compacted topic."""
-COMPACTING_SALT = 80
 TRANSACTING_SHARE = 0.2
 """Of seeds with transactions."""
-TRANSACTING_SALT = 9530
-"""Leaves the seeds that tests name the runs that they were."""
-TRANSACTIONS_SALT = 8
 COORDINATING_SHARE = 0.4
 """Of seeds with transactions, in how many their coordinators are late and moved, and clients act on it."""
-COORDINATING_SALT = 207332
-"""Leaves the seeds that tests name the runs that they were."""
 STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
-STARVING_SALT = 16
-"""Leaves the seeds that tests name the runs that they were."""
 SETTING_SHARE = 0.15
 """Of the seeds, in how many operators change min.insync.replicas and segment sizes of topics, while metadata lags on one node."""
-SETTING_SALT = 39
 FORGETTING_MS = 100
 """How long tombstones stay where they go soon."""
 HAUNT_EVERY_S = 0.3
@@ -251,7 +240,9 @@ class Swarm:
     delete_retention_ms: int | None = None
     """delete.retention.ms of the compacted topic, whose keys are then deleted for good; None: tombstones outlive the run."""
     is_transacting: bool = False
-    """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
+    """Whether there are transactions: clients copy in transactions."""
+    crossing_s: float = 0.0005
+    """Most time from one lane of a node to the other: the thread there must be woken, and may be busy."""
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
 
     @classmethod
@@ -364,102 +355,97 @@ class Swarm:
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),
+            crossing_s=choose([0.0001, 0.0005, 0.01]),
         )
 
     def _retiring(self, random: Random) -> Swarm:
-        """With records that go soon. Drawn from a copy of the generator: the seeds without stay the runs that they were."""
-        apart = _apart(random, RETIRING_SALT)
+        """With records that go soon."""
         is_kept_for_ever = self.logs.topic_retention_bytes == -1
-        if is_kept_for_ever or apart.random() >= RETIRING_SHARE:
+        if is_kept_for_ever or random.random() >= RETIRING_SHARE:
             return self
         return replace(
             self,
-            logs=replace(self.logs, topic_retention_ms=apart.choice([None, 300, 300, 1000])),
-            delete_records_every_s=apart.choice([0.0, 0.3, 1.5]),
-            rest_s=apart.choice([0.0, 1.0, 3.0]),
+            logs=replace(self.logs, topic_retention_ms=random.choice([None, 300, 300, 1000])),
+            delete_records_every_s=random.choice([0.0, 0.3, 1.5]),
+            rest_s=random.choice([0.0, 1.0, 3.0]),
         )
 
     def _starving(self, random: Random) -> Swarm:
-        """With brokers without descriptors, drawn likewise."""
-        apart = _apart(random, STARVING_SALT)
-        if apart.random() >= STARVING_SHARE:
+        """With brokers without descriptors in some seeds."""
+        if random.random() >= STARVING_SHARE:
             return self
-        return replace(self, starve_every_s=apart.choice([0.3, 1.0, 3.0]), starve_s=apart.choice([0.02, 0.3, 2.0]))
+        return replace(self, starve_every_s=random.choice([0.3, 1.0, 3.0]), starve_s=random.choice([0.02, 0.3, 2.0]))
 
     def _patient(self, random: Random) -> Swarm:
-        """With leaders that keep slow followers for long, drawn likewise."""
-        if _apart(random, SILENCE_SALT).random() >= SILENCE_SHARE:
+        """With leaders that keep slow followers for long in some seeds."""
+        if random.random() >= SILENCE_SHARE:
             return self
         return replace(self, replica_lag_ms=30_000, replica_silence_ms=1_500)
 
     def _setting(self, random: Random, slant: Slant) -> Swarm:
-        """With settings that change, drawn likewise. With a minimum of 1 what was acknowledged may be on one disk alone: none is lost."""
-        apart = _apart(random, SETTING_SALT)
-        is_set = apart.random() < SETTING_SHARE and not self.is_transacting
+        """With settings that change in some seeds. With a minimum of 1 what was acknowledged may be on one disk alone: none is lost."""
+        is_set = random.random() < SETTING_SHARE and not self.is_transacting
         if slant is not Slant.SETTINGS and (not is_set or slant is not Slant.NONE):
             return self
         return replace(
             self,
-            set_minimum_every_s=apart.choice([0.2, 0.5]),
+            set_minimum_every_s=random.choice([0.2, 0.5]),
             brokers_beside=max(
                 self.brokers_beside, 1
             ),  # nobody's commit waits for one that does not vote, however late it hears
-            replicas=apart.choice([2, 2, 3]),
-            metadata_lag_s=apart.choice([0.0, 0.3, 1.2, 1.2]),
-            late_answer_s=apart.choice([0.0, 0.3, 1.5]),
+            replicas=random.choice([2, 2, 3]),
+            metadata_lag_s=random.choice([0.0, 0.3, 1.2, 1.2]),
+            late_answer_s=random.choice([0.0, 0.3, 1.5]),
             wipe=0.0,
             break_every_s=0.0,
             haunt_every_s=0.0,
-            restart_s=apart.choice([0.3, 4.0]),
+            restart_s=random.choice([0.3, 4.0]),
         )
 
     def _compacting(self, random: Random) -> Swarm:
-        """With a compacted topic, drawn likewise."""
-        apart = _apart(random, COMPACTING_SALT)
-        if apart.random() >= COMPACTING_SHARE:
+        """With a compacted topic in some seeds."""
+        if random.random() >= COMPACTING_SHARE:
             return self
         logs = self.logs
         if logs.segment_bytes > 1500:
-            logs = replace(logs, segment_bytes=apart.choice([400, 1500]))
-        return replace(self, logs=logs, is_compacting=True, cleaner_dies=apart.choice([0.0, 0.02, 0.2]))
+            logs = replace(logs, segment_bytes=random.choice([400, 1500]))
+        return replace(self, logs=logs, is_compacting=True, cleaner_dies=random.choice([0.0, 0.02, 0.2]))
 
     def _transacting(self, random: Random) -> Swarm:
-        """With transactions, drawn likewise."""
-        if _apart(random, TRANSACTING_SALT).random() >= TRANSACTING_SHARE:
+        """With transactions in some seeds."""
+        if random.random() >= TRANSACTING_SHARE:
             return self
         return self.with_transactions(random)
 
     def with_transactions(self, random: Random) -> Swarm:
         """With transactions for sure; their outputs are compacted in half of these seeds. Others write little: the steps are for them."""
-        apart = _apart(random, TRANSACTIONS_SALT)
-        logs = replace(self.logs, segment_bytes=apart.choice([400, 1500]))
-        is_compacting = apart.random() < 0.5
+        logs = replace(self.logs, segment_bytes=random.choice([400, 1500]))
+        is_compacting = random.random() < 0.5
         return replace(
             self,
             logs=logs,
             is_compacting=is_compacting,
-            cleaner_dies=apart.choice([0.0, 0.02, 0.2]),
+            cleaner_dies=random.choice([0.0, 0.02, 0.2]),
             is_transacting=True,
-            think_s=apart.choice([0.3, 1.0]),
+            think_s=random.choice([0.3, 1.0]),
             producers=1,
             churn_s=0.0,
             delete_records_every_s=0.0,
         )
 
     def _coordinating(self, random: Random, *, is_sure: bool) -> Swarm:
-        """With trouble for the coordinators of transactions, drawn likewise."""
-        apart = _apart(random, COORDINATING_SALT)
-        if not self.is_transacting or (apart.random() >= COORDINATING_SHARE and not is_sure):
+        """With trouble for the coordinators of transactions in some seeds."""
+        if not self.is_transacting or (random.random() >= COORDINATING_SHARE and not is_sure):
             return self
         trouble = CoordinatorTrouble(
-            slow=apart.choice([0.0, 0.05, 0.2]),
-            slow_s=apart.choice([0.3, 1.0, 2.5]),
-            move_every_s=apart.choice([0.0, 1.0, 3.0]),
-            empty_aborts=apart.choice([0.0, 0.5]),
+            slow=random.choice([0.0, 0.05, 0.2]),
+            slow_s=random.choice([0.3, 1.0, 2.5]),
+            move_every_s=random.choice([0.0, 1.0, 3.0]),
+            empty_aborts=random.choice([0.0, 0.5]),
             eager=0.7,
-            classic=apart.choice([0.3, 0.7]),
-            impatient=apart.choice([0.3, 0.7]),
-            copiers=apart.choice([2, 3]),
+            classic=random.choice([0.3, 0.7]),
+            impatient=random.choice([0.3, 0.7]),
+            copiers=random.choice([2, 3]),
         )
         links = replace(self.links, coordinators_slow=trouble.slow, coordinators_slow_s=trouble.slow_s)
         if not is_sure:
@@ -479,10 +465,3 @@ class Swarm:
             starve_every_s=0.0,
             think_s=1.0,
         )
-
-
-def _apart(random: Random, salt: int) -> Random:
-    """A generator of its own, from a copy of the other, which goes on as if there were none."""
-    copy = Random()
-    copy.setstate(random.getstate())
-    return Random(copy.getrandbits(64) + salt)

@@ -351,7 +351,7 @@ class Copier(_Caller):
         handle = self._offsets_committer(producer, attempt.end, is_add=True)
         await self._insist("TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), handle, attempt=attempt)
         is_commit = random.random() < COMMIT_SHARE
-        if self._cluster.prepares and random.random() < PREPARE_SHARE:
+        if random.random() < PREPARE_SHARE:
             return await self._end_in_two_phases(producer, attempt, first, is_commit=is_commit)
         attempt.ended_at = loop.time()
         if is_commit:

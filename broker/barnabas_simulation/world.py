@@ -2,7 +2,7 @@
 
 May touch:  the run; what a node shows of itself, to let others reach it.   Must not touch: how a node is assembled, started and stopped.
 Invariants: whatever is decided by chance is drawn from the run's one generator; nothing of a past life reaches the disk of the next.
-Read next:  ../node/world.py, which this meets; nodes.py; network.py.
+Read next:  barnabas_broker/node/world.py, which this meets; nodes.py; network.py.
 
 Not here: framing, codecs, logins and quotas of the Kafka listener: callers hand requests to the parts behind it; gRPC; threads.
 """
@@ -39,23 +39,22 @@ from barnabas_wire.rpc.dialing import Dialer
 
 T = TypeVar("T")
 
-CROSSING_S = 0.0005
-"""Most time from one lane to the other: the thread there must be woken, and may be busy."""
 DESCRIPTORS = DescriptorBudget(limit=1 << 16, files_max=1 << 15, connections_max=1 << 10, connections_reserved=1 << 5)
 
 
 class _Crossing:
     """The run's loop as the other lane sees it: whatever is scheduled comes a moment later, in its order."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random, crossing_s: float) -> None:
         self.time, self.create_task = loop.time, loop.create_task
         self._loop = loop
         self._random = random
+        self._crossing_s = crossing_s
         self._last_s = 0.0
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *arguments: Any) -> asyncio.TimerHandle:
         """See asyncio."""
-        due_s = self._loop.time() + self._random.random() * CROSSING_S
+        due_s = self._loop.time() + self._random.random() * self._crossing_s
         self._last_s = max(due_s, math.nextafter(self._last_s, math.inf))
         return self._loop.call_at(self._last_s, callback, *arguments)
 
@@ -63,14 +62,15 @@ class _Crossing:
 class SimulatedLane:
     """One of two lanes on the run's one loop. Meets Lane."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
-        self.loop: Any = _Crossing(loop, random)
+    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random, crossing_s: float) -> None:
+        self.loop: Any = _Crossing(loop, random, crossing_s)
         self._random = random
+        self._crossing_s = crossing_s
 
     async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """See Lane. A moment later, in the task that waits: whoever cancels that has cancelled all of it."""
         try:
-            await asyncio.sleep(self._random.random() * CROSSING_S)
+            await asyncio.sleep(self._random.random() * self._crossing_s)
         except asyncio.CancelledError:
             coroutine.close()
             raise
@@ -145,8 +145,8 @@ class SimulatedWorld:
     ) -> None:
         """on_start: is given the parts of the node once others can reach it."""
         self.random = Random(run.random.random())
-        self.control = SimulatedLane(run.loop, self.random)
-        self.data = SimulatedLane(run.loop, self.random)
+        self.control = SimulatedLane(run.loop, self.random, run.swarm.crossing_s)
+        self.data = SimulatedLane(run.loop, self.random, run.swarm.crossing_s)
         self.descriptors = DESCRIPTORS
         self.service_manager = ServiceManager()
         self._run = run

@@ -83,6 +83,8 @@ class ControllerSwarm:
     think_s: float
     askers: int
     has_cleaning: bool
+    crossing_s: float = 0.0005
+    """See Swarm."""
     flip: float = 0.0
     """Probability that a crash leaves a flipped bit in a flushed part of the log, where the others can bear it."""
     full_disk_every_s: float = 0.0

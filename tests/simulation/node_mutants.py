@@ -904,7 +904,9 @@ MUTANTS = (
     NodeMutant(
         "a replica that lost records says nothing", _replica_that_lost_records_says_nothing, slant=Slant.SMALL_FILES
     ),
-    NodeMutant("logs are closed before the publisher stops", _logs_are_closed_before_the_publisher_stops),
+    NodeMutant(
+        "logs are closed before the publisher stops", _logs_are_closed_before_the_publisher_stops, is_tested=True
+    ),
     NodeMutant("the registrar is left out of the publishers", _registrar_hears_of_no_metadata, is_tested=True),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),

@@ -54,11 +54,11 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int, slant: Slant = Slant.NONE, *, spares_last_copy: bool = True) -> Figures:
+def run(seed: int, slant: Slant = Slant.NONE) -> Figures:
     """One seed, to its end."""
     logging.disable(logging.CRITICAL)  # of a process of its own
     with telling(seed):
-        return Cluster(seed, steps=STEPS, slant=slant, spares_last_copy=spares_last_copy).run()
+        return Cluster(seed, steps=STEPS, slant=slant).run()
 
 
 def test_a_sample_of_seeds_breaks_no_law() -> None:
@@ -102,10 +102,6 @@ def test_a_timer_never_runs_before_its_time() -> None:
     loop.close()
 
 
-def test_a_removal_that_is_due_within_a_rounding_error_is_no_livelock() -> None:
-    run(117598417)  # the timer ran a rounding error before its time, and time stood still
-
-
 def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
     cluster = Cluster(1, steps=1)
     node = cluster.nodes[0]
@@ -141,75 +137,6 @@ def test_a_replica_counts_as_there_while_the_directory_that_does_not_work_may_ho
         cluster.invariants._check_directories(image(successor, other), "records", replica)
 
 
-def test_no_log_is_begun_for_what_an_older_image_calls_new_while_a_directory_is_out_of_service() -> None:
-    run(5100054)  # the replica had been made since, in that directory: an empty log beside it stood in the ISR
-
-
-def test_a_log_that_one_directory_does_not_take_is_begun_in_another() -> None:
-    run(6600037)  # its leader hosted nothing ever after; the others lost their disks, and nobody was left to lead
-
-
-def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it_was_heard_of() -> None:
-    run(267513450)  # its leader hosted nothing, though no earlier life can have had a log of it
-
-
-def test_a_directory_that_comes_back_costs_no_replica_that_was_made_without_it() -> None:
-    run(7000029)  # it was struck from the eligible ones, for it might have been in a directory that was replaced
-
-
-def test_a_repaired_replica_knows_what_producers_wrote_in_what_was_damaged() -> None:
-    run(1312200177)  # it was loaded from damaged batches, led after their repair, and refused a retry as out of order
-
-
-def test_retention_takes_no_batches_whose_producers_no_snapshot_knows() -> None:
-    run(317599126)  # after a crash the state was in memory alone, then the segment that it was read from expired
-
-
-def test_damage_in_the_batch_that_the_log_start_lies_in_is_repaired() -> None:
-    run(753788980)  # its first offset was asked for, which the leader had deleted: the replica stayed corrupt
-
-
-def test_an_epoch_that_began_in_damage_is_known_after_a_restart() -> None:
-    run(753789063)  # its start was forgotten with the batch: committed records were cut as an older epoch's
-
-
-def test_a_replica_that_cut_its_log_before_damage_is_whole_once_it_has_the_records_again() -> None:
-    # its leader counted it by where it had stood, and was not asked from the new end: in the ISR without a record
-    run(507396119, spares_last_copy=False)
-
-
-def test_a_cut_before_damage_waits_for_descriptors() -> None:
-    run(753789190)  # the repairs' task ended, and with it the broker
-
-
-def test_a_cut_within_damage_waits_until_the_replica_is_no_more_eligible() -> None:
-    # it was empty and without damage then, and eligible still: elected it had lost a committed record
-    run(3856962964, spares_last_copy=False)
-
-
-def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
-    run(107548368)  # the damage hid the batch that a producer sent again, and it was appended twice
-
-
-def test_offsets_committed_behind_their_marker_open_no_transaction() -> None:
-    run(
-        1465930835
-    )  # the coordinator had confirmed them, then the marker came, then they: nobody ended what they opened
-
-
-def test_a_repair_that_finds_no_descriptor_fails_no_directory() -> None:
-    run(196679856)  # want of one at the flush of what was replaced took the whole directory offline
-
-
-def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
-    run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
-
-
-def test_rot_below_the_log_start_makes_no_replica_differ() -> None:
-    # DeleteRecords had passed it: the replica counted as whole, and the law compared what nobody reads
-    run(30000351, spares_last_copy=False)
-
-
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     invariants = Cluster(1, steps=1).invariants
     stats = SimpleNamespace(hash_mismatches=0, hashes_compared=0)
@@ -228,67 +155,6 @@ def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     assert model.is_deleted, "as many topics as before, but not the same"
 
 
-def test_a_log_that_is_cut_where_its_damage_ends_keeps_what_lies_before() -> None:
-    run(1129, Slant.ROT)  # it ended at 0 then, with all its bytes
-
-
-def test_repaired_records_are_kept_as_long_as_others() -> None:
-    run(847183235, Slant.ROT)  # retention took them by the time of those that could be read before their repair
-
-
-def test_a_log_that_starts_over_on_a_full_disk_does_not_begin_at_0() -> None:
-    run(847183437, Slant.DELETING)  # a power cut kept the old names' going, and nothing had made the new one
-
-
-def test_a_transaction_whose_first_record_was_repaired_stays_aborted() -> None:
-    run(847183591, Slant.ROT)  # a power cut brought back a snapshot of the producers that did not know it
-
-
-def test_the_last_stable_offset_does_not_go_back_where_a_marker_is_damaged() -> None:
-    run(847183643, Slant.ROT)
-
-
-def test_a_run_of_the_cleaner_brings_back_no_transactions_as_they_were_read_beside_damage() -> None:
-    run(729190495, Slant.ROT)  # where one ends was not known; what the next one aborted was shown
-
-
-def test_a_snapshot_from_beside_damage_refuses_no_producer_once_the_damage_is_gone() -> None:
-    run(610000104, Slant.ROT)
-
-
-def test_a_damaged_segment_that_retention_took_refuses_no_producer() -> None:
-    run(740000610, Slant.ROT)
-
-
-def test_damage_below_the_log_start_refuses_no_producer() -> None:
-    run(820000053, Slant.ROT)
-
-
-def test_the_power_may_go_in_the_turn_in_which_the_last_disk_fails() -> None:
-    run(645041405, Slant.TRANSACTIONS)  # asyncio reported the error that nobody had looked at
-
-
-def test_who_lost_a_disk_may_be_called_in_sync_until_all_its_directories_work() -> None:
-    run(620000178, Slant.ROT)  # the simulator took it for known too early
-
-
-def test_a_segment_begun_behind_a_damaged_end_may_go_with_it() -> None:
-    run(720000582, Slant.ROT)  # the simulator looked for what follows in the segment behind it
-
-
-def test_a_clean_stop_that_reaches_into_the_calm_is_waited_for() -> None:
-    run(222128925)  # the laws read the files that it had closed
-
-
-def test_a_report_of_a_fault_that_is_over_takes_no_replica_out_of_the_isr() -> None:
-    run(222128994, Slant.ROT)  # nobody was left who could lead
-    run(560000110, Slant.ROT)  # the replica had moved away and come back, new; the report was on the former one
-
-
-def test_rot_below_the_log_start_is_passed_over_and_sent_to_nobody() -> None:
-    run(200140, Slant.ROT)  # followers refused for ever what the rotten header stood for; writes waited for them
-
-
 def test_one_seed_is_one_run_in_any_process() -> None:
     def trace_hash(hash_seed: str) -> str:
         done = subprocess.run(
@@ -301,7 +167,7 @@ def test_one_seed_is_one_run_in_any_process() -> None:
                 "--only",
                 "nodes",
                 "--seed",
-                "9",
+                "4",
                 "--steps",
                 "8000",
             ],
@@ -325,21 +191,53 @@ def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
     return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only, slant=mutant.slant)
 
 
-@pytest.mark.parametrize(
-    ("seed", "slant"),
-    [
-        pytest.param(
-            950310056, Slant.OLDER_COPIES, id="the clock of the active controller jumps after it heard the voters"
-        ),
-        pytest.param(
-            309282018, Slant.SMALL_FILES, id="a log of two topics is lost, flushed or not, and refilled unflushed"
-        ),
-        pytest.param(
-            295036252, Slant.SETTINGS, id="a power cut brings a log back whose first segments were being removed"
-        ),
-        pytest.param(409868001, Slant.SMALL_FILES, id="a log loses its witnesses before the first checkpoint names it"),
-    ],
+BROKE_A_LAW_ONCE = (
+    (117598417, Slant.NONE, "a removal that is due within a rounding error is no livelock"),
+    (5100054, Slant.NONE, "no log is begun for what an older image calls new while a directory is out of service"),
+    (6600037, Slant.NONE, "a log that one directory does not take is begun in another"),
+    (267513450, Slant.NONE, "a topic of this life is hosted beside a directory that failed before it was heard of"),
+    (7000029, Slant.NONE, "a directory that comes back costs no replica that was made without it"),
+    (1312200177, Slant.NONE, "a repaired replica knows what producers wrote in what was damaged"),
+    (317599126, Slant.NONE, "retention takes no batches whose producers no snapshot knows"),
+    (753788980, Slant.NONE, "damage in the batch that the log start lies in is repaired"),
+    (753789063, Slant.NONE, "an epoch that began in damage is known after a restart"),
+    (507396119, Slant.NONE, "a replica that cut its log before damage is whole once it has the records again"),
+    (753789190, Slant.NONE, "a cut before damage waits for descriptors"),
+    (3856962964, Slant.NONE, "a cut within damage waits until the replica is no more eligible"),
+    (107548368, Slant.NONE, "a damaged leader takes no batch that may be a repeat"),
+    (1465930835, Slant.NONE, "offsets committed behind their marker open no transaction"),
+    (196679856, Slant.NONE, "a repair that finds no descriptor fails no directory"),
+    (505477228, Slant.NONE, "a corrupt leader alone in the isr gives way to an eligible replica"),
+    (30000351, Slant.NONE, "rot below the log start makes no replica differ"),
+    (1129, Slant.ROT, "a log that is cut where its damage ends keeps what lies before"),
+    (847183235, Slant.ROT, "repaired records are kept as long as others"),
+    (847183437, Slant.DELETING, "a log that starts over on a full disk does not begin at 0"),
+    (847183591, Slant.ROT, "a transaction whose first record was repaired stays aborted"),
+    (847183643, Slant.ROT, "the last stable offset does not go back where a marker is damaged"),
+    (729190495, Slant.ROT, "a run of the cleaner brings back no transactions as they were read beside damage"),
+    (610000104, Slant.ROT, "a snapshot from beside damage refuses no producer once the damage is gone"),
+    (740000610, Slant.ROT, "a damaged segment that retention took refuses no producer"),
+    (820000053, Slant.ROT, "damage below the log start refuses no producer"),
+    (645041405, Slant.TRANSACTIONS, "the power may go in the turn in which the last disk fails"),
+    (620000178, Slant.ROT, "who lost a disk may be called in sync until all its directories work"),
+    (720000582, Slant.ROT, "a segment begun behind a damaged end may go with it"),
+    (222128925, Slant.NONE, "a clean stop that reaches into the calm is waited for"),
+    (222128994, Slant.ROT, "a report of a fault that is over takes no replica out of the isr"),
+    (560000110, Slant.ROT, "a report of a fault that is over takes no replica out of the isr"),
+    (200140, Slant.ROT, "rot below the log start is passed over and sent to nobody"),
+    (131911560, Slant.HAUNTED, "what found no room is flushed when there is room"),
+    (131911671, Slant.ROT, "bits flip in no log that is being deleted"),
+    (131911915, Slant.ROT, "the only other copy is not one in a broken directory"),
+    (935672987, Slant.NONE, "a node that crashed sends nothing more"),
+    (132, Slant.FORGETTING, "a deleted key stays deleted where a new leaders high watermark is old"),
+    (950310056, Slant.OLDER_COPIES, "the clock of the active controller jumps after it heard the voters"),
+    (309282018, Slant.SMALL_FILES, "a log of two topics is lost, flushed or not, and refilled unflushed"),
 )
+"""Seeds with the rule that came of what they found. They were recorded when a simulated node was assembled apart and lead elsewhere
+since: nobody asserts that they reach those moments; planted bugs and unit tests hold the rules."""
+
+
+@pytest.mark.parametrize(("seed", "slant"), [pytest.param(*each, id=rule) for *each, rule in BROKE_A_LAW_ONCE])
 def test_what_broke_a_law_once_breaks_none(seed: int, slant: Slant) -> None:
     run(seed, slant)
 
@@ -371,25 +269,3 @@ def test_clients_alone_see_a_bug_too(mutant: NodeMutant, hunts: dict[tuple[str, 
     """Without the laws of mechanism: what was acknowledged is lost."""
     found = hunts[mutant.bug, True].result()
     assert found.is_found, f"not found in {found.seeds_tried} seeds"
-
-
-def test_what_found_no_room_is_flushed_when_there_is_room() -> None:
-    run(131911560, Slant.HAUNTED)  # the producers only repeated what they waited for, so that no append asked for it
-
-
-def test_bits_flip_in_no_log_that_is_being_deleted() -> None:
-    run(131911671, Slant.ROT)  # its unflushed end was torn, and the node never started again
-
-
-def test_the_only_other_copy_is_not_one_in_a_broken_directory() -> None:
-    run(131911915, Slant.ROT)  # the one was rotten, the other came back after an unclean stop: nobody could lead
-
-
-def test_a_node_that_crashed_sends_nothing_more() -> None:
-    run(935672987, Slant.NONE)  # a flush due with the crash woke the fetcher, and the leader counted what was lost
-
-
-def test_a_deleted_key_stays_deleted_where_a_new_leaders_high_watermark_is_old() -> None:
-    run(
-        132, Slant.FORGETTING
-    )  # the leader said of its log only what lay below that, and whoever was behind missed the tombstones

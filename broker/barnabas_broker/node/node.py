@@ -142,6 +142,8 @@ class Node:
             probe.cancel()
 
     async def _run_broker(self, service: ControlService, broker: DataParts, stop: asyncio.Event) -> None:
+        """Start, serve, stop: leaderships are handed over; listeners, coordinators and replication end; then the publisher, the
+        replicas and the logs close, in this order; then the control lane resigns. `run` lets go of the rest."""
         broker_id = self._context.config.server.id
         async with asyncio.TaskGroup() as tasks:
             probe = tasks.create_task(self._context.data_probe.run())
