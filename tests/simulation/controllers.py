@@ -50,7 +50,7 @@ from tests.simulation.raft import print_shrunken
 from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 from tests.simulation.watchdog import watched
 
-RECORDS_PER_BATCH = 6
+RECORDS_PER_BATCH = 7
 """The least that a new cluster's bootstrap fits into: larger changes are written as transactions of several batches."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
