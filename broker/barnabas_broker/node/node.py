@@ -31,7 +31,7 @@ from barnabas_broker.node.control import build as build_control
 from barnabas_broker.node.control_service import ControlService
 from barnabas_broker.node.data import DataParts
 from barnabas_broker.node.data import build as build_data
-from barnabas_broker.node.properties import NodeConfig, ServerConfig, split_address
+from barnabas_broker.node.properties import NodeConfig, ServerConfig
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
 from barnabas_broker.node.world import World
 from barnabas_broker.version import COMMIT, VERSION
@@ -113,10 +113,7 @@ class Node:
     async def _discover(self, known: Incarnation, stop: asyncio.Event) -> QuorumIdentity | None:
         """What a controller answers; None when the node is to stop before any does."""
         config = self._context.config
-        addresses = [
-            split_address(address, "controller.quorum.bootstrap.servers")
-            for address in config.server.quorum_bootstrap_servers
-        ]
+        addresses = config.server.bootstrap_servers()
         door = config.doors.controller
         dialer = door.dialer("" if door.own is None else door.own.cluster_of(config.server.node_id))
         world = self._world
