@@ -54,7 +54,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
     no-moves             Moving replicas between directories: not served yet.
-    no-new-groups        Groups of KIP-848: not served yet; ConsumerGroupHeartbeat is advertised, and says so.
     no-share-groups      Share and streams groups and their coordinators: not served yet.
 """
 

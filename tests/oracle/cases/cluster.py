@@ -29,7 +29,6 @@ ALL_VERSIONS_MAX = 20
     {
         "v?.api_keys.<10000>": "two-phase",
         "v?.api_keys.<34>": "no-moves",
-        "v?.api_keys.<69>": "no-new-groups",
         "v?.api_keys.<35>.max_version": "newer-log-dirs",
         **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (*range(76, 80), *range(83, 93))},
         "v?.supported_features.*": "own-features",
