@@ -167,6 +167,9 @@ class SimulatedWorld:
         """See World."""
         return int(self._run.loop.time() * 1000)
 
+    def spare_collector(self, is_loading: bool) -> None:
+        """See World. Thousands of clusters come and go in one process, and the collector is to find them."""
+
     def cpu_s(self) -> float:
         """See World. Work takes no time here."""
         return 0.0

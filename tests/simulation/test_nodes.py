@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import re
@@ -59,6 +60,13 @@ def run(seed: int, slant: Slant = Slant.NONE) -> Figures:
     logging.disable(logging.CRITICAL)  # of a process of its own
     with telling(seed):
         return Cluster(seed, steps=STEPS, slant=slant).run()
+
+
+def test_a_run_leaves_the_collector_of_its_process_alone() -> None:
+    """A snapshot is loaded in it. What a node freezes stays, and a search runs thousands of clusters in one process."""
+    before = gc.get_freeze_count()
+    Cluster(501, steps=STEPS, slant=Slant.NONE).run()
+    assert gc.isenabled() and gc.get_freeze_count() == before
 
 
 def test_a_sample_of_seeds_breaks_no_law() -> None:

@@ -8,6 +8,7 @@ Read next:  world.py; process.py, which makes it; servers.py for gRPC and metric
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -75,6 +76,15 @@ class RealWorld:
     def cpu_s(self) -> float:
         """See World."""
         return time.thread_time()
+
+    def spare_collector(self, is_loading: bool) -> None:
+        """See World. A snapshot makes a million objects. Python's collector would look at all of them again and again while it is
+        loaded: measured with 100 000 partitions, the control lane stood still for 210 ms at a time, without it for 19."""
+        if is_loading:
+            gc.disable()
+        else:
+            gc.freeze()
+            gc.enable()
 
     def address_towards(self, servers: Sequence[tuple[str, int]]) -> str:
         """See World."""

@@ -124,6 +124,11 @@ class Surroundings(Protocol):
         """CPU time of the thread that asks, in s."""
         ...
 
+    def spare_collector(self, is_loading: bool) -> None:
+        """A snapshot of the metadata is loaded from now on, or is there: its objects stay. The process is the world's, and others may
+        be in it."""
+        ...
+
     def address_towards(self, servers: Sequence[tuple[str, int]]) -> str:
         """The address of this host that leads to the first of these that can be found. Blocks."""
         ...
