@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from barnabas_admin.discovery import BROKER, LOOPBACKS
 from barnabas_admin.doctor.finding import Cause, Finding
 from barnabas_admin.port_probe import GRPC, HTTP, KAFKA, TLS, recognise
 from barnabas_wire.client.aio import AioConnection
@@ -32,10 +33,6 @@ LOOK_S = 1.5
 """How long an address has to answer. What drops packets never does."""
 PROBE_S = 0.4
 """For each of the questions by which a stranger at an address is recognised."""
-BROKER = 4
-"""A broker, as a resource of DescribeConfigs."""
-WILDCARDS = ("0.0.0.0", "::")
-LOOPBACKS = ("127.0.0.1", "localhost", "::1")
 _HOST_WRONG, _EXPIRED = 62, 10
 """What OpenSSL calls a certificate of another name, and one whose time is over."""
 

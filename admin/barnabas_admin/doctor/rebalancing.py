@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas_admin.doctor.finding import Cause, Finding
 from barnabas_admin.doctor.standing import REBALANCING
+from barnabas_admin.groups import describe_group
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
 
 WATCH_S = 6.0
 LOOK_EVERY_S = 0.25
@@ -46,14 +46,11 @@ async def watch(client: ClusterClient, groups: Collection[str], *, seconds: floa
 
 async def _look(client: ClusterClient, group: str) -> Look | None:
     try:
-        answer: Any = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
+        found = await describe_group(client, group)
     except (KafkaError, OSError, TimeoutError):
         return None
-    (described,) = answer.groups
-    members = {
-        each.member_id: f"{each.client_id} at {each.client_host.removeprefix('/')}" for each in described.members
-    }
-    return Look(asyncio.get_running_loop().time(), described.group_state, members)
+    members = {each["member"]: f"{each['client']} at {each['host']}" for each in found["members"]}
+    return Look(asyncio.get_running_loop().time(), found["state"], members)
 
 
 def judge(group: str, looks: Sequence[Look]) -> list[Finding]:
