@@ -47,7 +47,6 @@ that it is parked with, the controller, and a retry of the client."""
 IN_SYNC_S = 20.0
 """Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
-CLEAN_UP_ROUNDS = 10
 ROT_SHARE = 0.12
 """Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
 
@@ -136,16 +135,7 @@ class Cluster:
         try:
             self.loop.run_until_complete(self._run())
         finally:
-            self.loop.after_turn = lambda: None
-            self.loop.set_exception_handler(lambda loop, context: None)
-            for _ in range(CLEAN_UP_ROUNDS):
-                left = asyncio.all_tasks(self.loop)
-                if not left:
-                    break
-                for task in left:
-                    task.cancel()
-                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
-            self.loop.close()
+            self.loop.end()
         figures = self.figures
         figures.steps = self.loop.steps
         figures.virtual_s = self.loop.time()

@@ -17,6 +17,10 @@ WALL_START_MS = 1_700_000_000_000
 """What wall clocks show when a run begins, ms since 1970."""
 
 
+CLEAN_UP_ROUNDS = 10
+"""Tasks that catch their cancellation are cancelled so often."""
+
+
 class Deadlock(AssertionError):
     """Everybody waits and no timer is armed."""
 
@@ -96,3 +100,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody is in another thread to be woken."""
+
+    def end(self) -> None:
+        """Cancel what is left, whatever it does about it, and close: the run is over, and nobody judges any more."""
+        self.after_turn = lambda: None
+        self.set_exception_handler(lambda loop, context: None)
+        for _ in range(CLEAN_UP_ROUNDS):
+            left = asyncio.all_tasks(self)
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.run_until_complete(asyncio.wait(left, timeout=1.0))
+        self.close()

@@ -506,7 +506,7 @@ class SimulatedPeer:
             taken = request if request.session_epoch == NO_SESSION_EPOCH else node.replicas.in_session(request)
             cancel = node.replicas.fetch(taken, partitions, lambda outcomes: _settle(answer, outcomes))
             try:
-                return FetchAnswer([_read_out(outcome) for outcome in await answer], taken.session_id)
+                return FetchAnswer([as_fetched(outcome) for outcome in await answer], taken.session_id)
             finally:
                 cancel()
 
@@ -530,11 +530,16 @@ def _settle(answer: asyncio.Future[list[FetchOutcome]], outcomes: list[FetchOutc
         answer.set_result(outcomes)
 
 
-def _read_out(outcome: FetchOutcome) -> FetchedPartition:
-    """The bytes at this moment, as sendfile would send them."""
-    records = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
+def read_out(outcome: FetchOutcome) -> bytes:
+    """The bytes of an answer, at this moment."""
+    data = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
     for part in outcome.parts:
         part.file.release()
+    return data
+
+
+def as_fetched(outcome: FetchOutcome) -> FetchedPartition:
+    """What the wire would carry: the bytes at this moment, as sendfile sends them."""
     return FetchedPartition(
         outcome.topic,
         outcome.partition,
@@ -542,6 +547,6 @@ def _read_out(outcome: FetchOutcome) -> FetchedPartition:
         outcome.high_watermark,
         outcome.log_start_offset,
         outcome.diverging_epoch,
-        records,
+        read_out(outcome),
         outcome.forgotten_below,
     )

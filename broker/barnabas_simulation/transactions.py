@@ -36,7 +36,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
-from barnabas_simulation.network import Cut, Network
+from barnabas_simulation.network import Cut, Network, read_out
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
@@ -49,7 +49,6 @@ from barnabas_simulation.workload import (
     RETRY_S,
     ChurningClient,
     Client,
-    read_out,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition

@@ -18,7 +18,7 @@ from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, De
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.history import Place
-from barnabas_simulation.network import Cut
+from barnabas_simulation.network import Cut, read_out
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
@@ -328,14 +328,6 @@ def settings_of_topics(swarm: Swarm) -> dict[str, str]:
     """What every topic is made with."""
     kept = {"retention.bytes": swarm.logs.topic_retention_bytes, "retention.ms": swarm.logs.topic_retention_ms}
     return {key: str(value) for key, value in kept.items() if value is not None}
-
-
-def read_out(outcome: FetchOutcome) -> bytes:
-    """The bytes of an answer, at this moment."""
-    data = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
-    for part in outcome.parts:
-        part.file.release()
-    return data
 
 
 def ids_of(data: bytes) -> list[tuple[int, int]]:

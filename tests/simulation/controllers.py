@@ -57,7 +57,6 @@ SETTLE_S = 60.0
 RESTART_WITHOUT_SPACE_S = 0.1
 LOOK_TIMEOUT_S = 0.01
 """For which a start waits for another's incarnation where there is but one: a node is back within milliseconds of its crash."""
-CLEAN_UP_ROUNDS = 10
 STEPS = 6_000
 
 
@@ -215,16 +214,7 @@ class Quorum:
             ):
                 self.loop.run_until_complete(self._run())
         finally:
-            self.loop.after_turn = lambda: None
-            self.loop.set_exception_handler(lambda loop, context: None)
-            for _ in range(CLEAN_UP_ROUNDS):
-                left = asyncio.all_tasks(self.loop)
-                if not left:
-                    break
-                for task in left:
-                    task.cancel()
-                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
-            self.loop.close()
+            self.loop.end()
         figures = self.figures
         figures.events = self.loop.steps
         figures.simulated_us = int(self.loop.time() * 1e6)
