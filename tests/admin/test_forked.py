@@ -122,6 +122,12 @@ def test_an_upgraded_package_is_not_run_from_memory(upgraded: ForkServer) -> Non
         ask(upgraded, "check", environment={})
 
 
+def test_a_server_that_ends_amid_a_request_has_started_nothing() -> None:
+    code = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
+    with pytest.raises(NotForked, match="has ended"):
+        ask(ForkServer([sys.executable, "-c", code]), "check", environment={})
+
+
 def test_the_server_ends_with_the_process_that_uses_it() -> None:
     code = "from barnabas_admin.forked import ForkServer; import time; print(ForkServer()._process.pid, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as user:

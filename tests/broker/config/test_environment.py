@@ -79,5 +79,7 @@ def test_no_file_is_needed_where_the_environment_says_what_the_node_is(
     assert main(["info"]) == EXIT_USAGE
     assert "name the node's properties file" in capsys.readouterr().err
     monkeypatch.setenv(variable, "broker")
+    assert main(["info"]) == EXIT_USAGE
+    assert "node.id is required" in capsys.readouterr().err, "not the file"
     assert main(["check"]) == EXIT_USAGE
     assert "node.id is required" in capsys.readouterr().err
