@@ -740,6 +740,16 @@ async def test_a_deleted_logs_files_go_once_no_power_cut_can_give_it_its_old_nam
     assert disk.removed == [renamed] and not disk.removed_early
 
 
+async def test_a_filled_log_that_is_dropped_goes_once_no_power_cut_can_put_it_in_place() -> None:
+    disk = JournaledDisk()
+    broker = await loaded(disk)
+    async with broker.running():
+        refill = await broker.manager.refills.begin(broker.log())
+        await broker.manager.refills.seal(refill)
+        await broker.manager.refills.drop(refill)
+    assert disk.removed == [refill.path] and not disk.removed_early
+
+
 async def test_a_deletion_cut_short_is_finished_at_the_next_start(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     append(broker.log())
