@@ -105,7 +105,7 @@ def writes_coverage() -> bool:
 
 
 _servers: dict[int, ForkServer] = {}
-"""By process: a child that this process may have forked has one of its own."""
+"""Process id -> its server: a child that the user forks starts its own."""
 
 
 def fork_server(*, starts: bool) -> ForkServer | None:

@@ -50,7 +50,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
 }
-"""Of every simulated node."""
+"""What every simulated node has in its file."""
 
 
 class _TinyQuorumConfig(QuorumConfig):
@@ -63,7 +63,7 @@ class _TinyQuorumConfig(QuorumConfig):
 
 
 def tiny_quorum(config: QuorumConfig, **sizes: int) -> QuorumConfig:
-    """With other sizes and times, by field, whatever they are."""
+    """The same quorum with these fields, unchecked."""
     values = {field.name: getattr(config, field.name) for field in fields(QuorumConfig)}
     return _TinyQuorumConfig(**values | sizes)
 
@@ -116,7 +116,7 @@ def retiring_from(config: NodeConfig, delay_s: float) -> NodeConfig:
 
 
 def metadata_directory(node_id: BrokerId) -> str:
-    """Of a node's metadata log."""
+    """Where a node keeps its metadata log."""
     return f"node-{node_id}"
 
 

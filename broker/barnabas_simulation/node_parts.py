@@ -46,7 +46,7 @@ class NodeParts(Protocol):
     quorum: QuorumNode
     incarnation: IncarnationGuard
     incarnation_id: Uuid
-    """Of this start of its process."""
+    """The incarnation id of this start of its process."""
     replicas: ReplicaManager
     logs: LogManager
     loader: MetadataLoader

@@ -73,7 +73,7 @@ class SimulatedNode:
         self.directory_ids = {
             f"node-{self.id}/data-{number}": Uuid(bytes([self.id, number + 1]) * 8) for number in range(directories)
         }
-        """Of the partition logs, by path. Another disk has another one, as formatting gives it."""
+        """Path of a log directory -> its id. A new disk gets another one, as formatting gives it."""
         self.replaced_by: dict[Uuid, Uuid] = {}
         """Directories that are gone for good, and which took their place."""
         self.disk_faults = disk_faults

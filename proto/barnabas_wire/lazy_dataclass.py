@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 _sources: dict[type, tuple[type, dict[str, Any]]] = {}
-"""Of classes without methods yet: the class as it was written, and the arguments of the decorator."""
+"""Class without methods yet -> the class as it was written, and the arguments of the decorator."""
 _lock = threading.RLock()
 _NO_FIELDS = ("ClassVar[", "typing.ClassVar[")
 

@@ -204,7 +204,7 @@ async def _described(services: BrokerServices, context: RequestContext, group_id
 
 
 def _names_of(group: ConsumerGroupDescription, image: MetadataImage) -> dict[Uuid, str]:
-    """Of every topic that somebody has or is to have, and that is still there."""
+    """Topic id -> name, for each topic that a member has or is to have and that still exists."""
     ids: Iterable[Uuid] = {
         topic_id for member in group.members for held in (member.assignment, member.target) for topic_id in held
     }

@@ -16,7 +16,7 @@ from barnabas_broker.config.keys import ConfigError
 
 PREFIX = "KAFKA_"
 OTHER_PREFIX = "KAFKA_CFG_"
-"""Of images by others, whose configuration is to work as it stands."""
+"""The spelling of other images, whose configuration works unchanged."""
 NOT_PROPERTIES = frozenset(
     {
         "KAFKA_DEBUG",

@@ -96,16 +96,16 @@ class Surroundings(Protocol):
     """Seeds every part's own, and makes ids."""
     descriptors: DescriptorBudget
     service_manager: ServiceManager
-    """Who started this process."""
+    """The service manager that started this process."""
 
     @property
     def control(self) -> Lane:
-        """Of the quorum, the controller, and whatever keeps the cluster alive."""
+        """The lane of the quorum, the controller, and whatever keeps the cluster alive."""
         ...
 
     @property
     def data(self) -> Lane:
-        """Of logs, replication, coordinators and Kafka listeners; the loop on which Node.run runs."""
+        """The lane of logs, replication, coordinators and Kafka listeners; Node.run runs on its loop."""
         ...
 
     def open_disk(self, *, files_max: int | None = None) -> Disk:
@@ -162,7 +162,7 @@ class Surroundings(Protocol):
         ...
 
     def cleaner(self, disk: Disk) -> Transform | None:
-        """Who rewrites compacted segments of that disk; None: a process of its own."""
+        """What rewrites compacted segments of that disk; None: a process of its own does."""
         ...
 
     def listen(

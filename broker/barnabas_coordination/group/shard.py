@@ -105,7 +105,7 @@ class GroupShard:
         """What the log has of consumer groups under the names of classic ones: a version that does not know consumer groups
         coordinated here meanwhile. It goes once the log is read."""
         self._founding: dict[str, SoftState] = {}
-        """Of groups whose first record is on its way: what their founding step began goes on in the group that the record makes."""
+        """Groups whose first record is being written: the group that the record makes takes over what this step began."""
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
 

@@ -100,7 +100,7 @@ def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
 
 
 def _as_of_none(held: HeldPartitions) -> HeldPartitions:
-    """Who returns is another process: what the former one read before it left, it may commit."""
+    """A static member that returns is another process; it may commit what the former one read before it left."""
     return {topic_id: dict.fromkeys(of, 0) for topic_id, of in held.items()}
 
 

@@ -44,7 +44,7 @@ from barnabas_coordination.group.states import GroupStats
 from barnabas_wire.kafka.ids import Uuid
 
 FIRST_EPOCH: Final = 1
-"""Of a new group; the first change makes it 2."""
+"""The epoch of a new group; the first change makes it 2."""
 NOTHING: Final[Partitions] = {}
 _UNKNOWN_METADATA: Final = MemberMetadata(client_id="", client_host="")
 
@@ -77,7 +77,7 @@ class ConsumerGroup:
         self.has_partition_metadata = False
         """Whether the log has what former versions of Kafka wrote of the topics."""
         self.holders: dict[Uuid, dict[int, str]] = {}
-        """By topic and partition: who has it assigned or pending revocation."""
+        """Topic id -> partition -> the member that has it, or still has to revoke it."""
         self.topic_counts: Counter[str] = Counter()
         """How many members name a topic."""
         self.regex_counts: Counter[str] = Counter()
@@ -85,7 +85,7 @@ class ConsumerGroup:
         self.classic_count = 0
         """Members that speak the classic protocol."""
         self.bytes = 0
-        """Of what the members say of themselves, about."""
+        """About how many bytes the members' own words take."""
         self._stable_at: Counter[int] = Counter()
         """STABLE members by epoch."""
         self.soft = SoftState()
@@ -115,7 +115,7 @@ class ConsumerGroup:
         return self.targets.get(member_id, NOTHING)
 
     def holder(self, topic_id: Uuid, partition: int) -> str | None:
-        """Who has a partition, or still has to give it up."""
+        """The member that has a partition, or still has to revoke it."""
         return self.holders.get(topic_id, {}).get(partition)
 
     def is_subscribed_to(self, topic: str) -> bool:

@@ -61,7 +61,7 @@ from barnabas_coordination.group.consumer.subscription import (
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
 MEMBERS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of what the members of one group say of themselves."""
+"""How many bytes the members of one group may send of themselves."""
 
 
 def heartbeat(
@@ -291,7 +291,7 @@ class Step:
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """Who joins again is let in. Who is one epoch behind lost an answer, if what it owns is its own."""
+    """A member that joins again is let in. One that is an epoch behind, and owns what it was given, lost an answer."""
     said = request.epoch
     if said in (JOINS, member.epoch):
         return

@@ -28,10 +28,10 @@ LEAVES_FOR_A_WHILE: Final = -2
 """Epoch of a static member that will come back: its partitions stay its own until its session ends."""
 NO_MEMBER_EPOCH: Final = -1
 MEMBER_BYTES: Final = 300
-"""Of a member that says next to nothing: 50,000 of them fill what one group may take."""
+"""What a member takes that sends next to nothing: 50,000 of them fill what one group may take."""
 
 Owned = Mapping[Uuid, frozenset[int]]
-"""By topic: partitions that a member says it owns."""
+"""Topic id -> the partitions that a member says it owns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class ConsumerMember:
 
     @property
     def regex(self) -> str:
-        """Of its subscription, empty where it has none."""
+        """The regular expression that it subscribes with; empty where it has none."""
         return self.metadata.topic_regex or ""
 
     @property
@@ -87,7 +87,7 @@ class ConsumerMember:
 
 
 def new_member(member_id: str, metadata: MemberMetadata) -> ConsumerMember:
-    """Who has nothing yet."""
+    """A member that has nothing yet."""
     return ConsumerMember(member_id=member_id, metadata=metadata, assigned={}, pending={})
 
 

@@ -33,9 +33,9 @@ from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int
 VALUE_VERSION: Final = 0
 
 Partitions = Mapping[Uuid, tuple[int, ...]]
-"""By topic: partitions in ascending order, at least one. Never changed in place."""
+"""Topic id -> partitions in ascending order, at least one. Never changed in place."""
 HeldPartitions = Mapping[Uuid, Mapping[int, int]]
-"""By topic and partition: the assignment epoch in which the member got it. Never changed in place."""
+"""Topic id -> partition -> the assignment epoch in which the member got it. Never changed in place."""
 
 
 class MemberState(IntEnum):
@@ -113,7 +113,7 @@ class ConsumerGroupMemberMetadataRecord(NamedTuple):
 
 
 class TargetValue(NamedTuple):
-    """Of which epoch the targets are."""
+    """The epoch that the targets belong to."""
 
     epoch: int
     timestamp_ms: int = 0

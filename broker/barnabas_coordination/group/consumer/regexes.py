@@ -30,11 +30,11 @@ from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.linear_pattern import InvalidPattern, compile_linear
 
 REFRESH_FLOOR_MS: Final = 10_000
-"""From the beginning of one resolution to the next."""
+"""Least time from the beginning of one resolution to the next."""
 MATCHES_BEFORE_GIVING_WAY: Final = 200
 """Names matched between two turns given to others: 0.4 ms with most patterns, 28 ms with the worst found."""
 REGEXES_MAX: Final = 1_000
-"""Of one group."""
+"""Most regular expressions that the members of one group may use."""
 
 
 def compile_regex(regex: str) -> Callable[[str], object]:

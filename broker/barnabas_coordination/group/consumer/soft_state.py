@@ -35,14 +35,14 @@ class RegexJob:
     """Offset of the metadata."""
     started_ms: int
     may_describe: Callable[[str], bool]
-    """Of the member whose heartbeat began it."""
+    """Whether the member whose heartbeat began it may describe a topic."""
     resolving: Resolving | None = None
     """None before the first slice."""
 
 
 @dataclass(slots=True)
 class SoftState:
-    """Of one group."""
+    """What one group has in memory alone: it is gone after a failover."""
 
     topics_seen: TopicsImage | None = None
     """The topics of the image by which the metadata was last looked at; None: not yet."""

@@ -74,7 +74,7 @@ def _changed(counts: Mapping[str, int], gone: Iterable[str], new: Iterable[str])
 
 
 def metadata_hash(names: Iterable[str], topics: TopicsImage) -> int:
-    """Of those of the topics that exist; NO_TOPICS_HASH of none."""
+    """A hash of id, name and partition count of those topics that exist; NO_TOPICS_HASH where none does."""
     digest = hashlib.blake2b(digest_size=8)
     is_empty = True
     for name in sorted(names):

@@ -42,7 +42,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {
     uniform.NAME: assign_uniformly,
     range_assignor.NAME: assign_ranges,
 }
-"""By the names that members ask for."""
+"""The names that members ask for -> assignors."""
 SLICED_FROM: Final = 4_000
 """Partitions and members of a group whose targets are made in slices: fewer take 5 ms at most."""
 
@@ -104,7 +104,7 @@ def assignor_name(group: ConsumerGroup, default: str, member: ConsumerMember | N
 
 
 def target_records(group: ConsumerGroup, epoch: int, targets: Targets, *, now_ms: int) -> list[ConsumerRecord]:
-    """Of every member whose target is another or its first, and then of the group."""
+    """A record for each member whose target is new or another one, and then one for the group."""
     records: list[ConsumerRecord] = [
         ConsumerGroupTargetAssignmentMemberRecord(group.group_id, member_id, partitions)
         for member_id, partitions in sorted(targets.items())

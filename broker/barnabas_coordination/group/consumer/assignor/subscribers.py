@@ -15,7 +15,7 @@ from barnabas_coordination.group.consumer.records import Partitions
 from barnabas_wire.kafka.ids import Uuid
 
 Targets = Mapping[str, Partitions]
-"""By member id."""
+"""Member id -> the partitions that it is to have."""
 Assigning = Generator[None, None, Targets]
 Assignor = Callable[["Subscribers"], Assigning]
 
@@ -41,7 +41,7 @@ class Subscribers:
 
     members: Sequence[Subscriber]
     partition_counts: Mapping[Uuid, int]
-    """Of every topic that somebody subscribes to."""
+    """Topic id -> how many partitions it has, for each topic that a member subscribes to."""
 
     @property
     def is_homogeneous(self) -> bool:
@@ -50,7 +50,7 @@ class Subscribers:
 
     @property
     def partition_count(self) -> int:
-        """Of all topics."""
+        """How many partitions all topics have together."""
         return sum(self.partition_counts.values())
 
 

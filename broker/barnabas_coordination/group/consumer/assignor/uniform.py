@@ -52,7 +52,7 @@ def _free_partitions(group: Subscribers, kept: dict[str, dict[Uuid, list[int]]])
 
 
 def _former(group: Subscribers, member: Subscriber) -> dict[Uuid, list[int]]:
-    """Of its former target what it still subscribes to and what is still there."""
+    """The part of a member's former target that it still subscribes to, as far as it still exists."""
     counts = group.partition_counts
     return {
         topic_id: [partition for partition in partitions if partition < counts[topic_id]]
