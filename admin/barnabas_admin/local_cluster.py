@@ -506,7 +506,7 @@ class LocalCluster:
             node.properties_file.touch(mode=0o600)  # it may have passwords
             node.properties_file.write_text("".join(lines), encoding="utf-8")
         targets = {node.id: f"{HOST}:{node.metrics_port}" for node in self.nodes.values()}
-        self.prometheus_file.write_text(prometheus_config(targets), encoding="utf-8")
+        self.prometheus_file.write_text(prometheus_config(targets, rule_file=""), encoding="utf-8")
 
     def _format_controllers(self) -> str | None:
         """Cluster and voters that the controllers are to be formatted for as they start; None when they are formatted.

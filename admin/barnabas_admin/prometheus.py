@@ -12,10 +12,17 @@ from collections.abc import Mapping
 SCRAPE_INTERVAL_S = 5
 
 
-def prometheus_config(targets: Mapping[int, str], *, cluster: str = "", notes: Mapping[int, str] | None = None) -> str:
+def prometheus_config(
+    targets: Mapping[int, str],
+    *,
+    cluster: str = "",
+    notes: Mapping[int, str] | None = None,
+    rule_file: str = "alerts.yml",
+) -> str:
     """prometheus.yml for `targets`: node id -> host:port of its metrics listener.
 
     cluster: name that tells it from others of the same Prometheus. notes: what must be known of a node, which may be no target.
+    rule_file: beside it; empty: none.
     """
     notes = notes or {}
     label = f", cluster: '{cluster}'" if cluster else ""
@@ -23,6 +30,7 @@ def prometheus_config(targets: Mapping[int, str], *, cluster: str = "", notes: M
         "global:",
         f"  scrape_interval: {SCRAPE_INTERVAL_S}s",
         f"  evaluation_interval: {SCRAPE_INTERVAL_S}s",
+        *([f"rule_files: [{rule_file}]"] if rule_file else []),
         "scrape_configs:",
         "  - job_name: barnabas",
         "    static_configs:",

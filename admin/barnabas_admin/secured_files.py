@@ -164,11 +164,7 @@ def _write_prometheus(directory: Path, nodes: Sequence[PlannedNode]) -> None:
     from importlib.resources import files
 
     text = prometheus_config({node.id: node.at(METRICS_PORT) for node in nodes})
-    _write(
-        directory / "prometheus.yml",
-        text.replace("scrape_configs:", "rule_files: [alerts.yml]\nscrape_configs:"),
-        mode=0o644,
-    )
+    _write(directory / "prometheus.yml", text, mode=0o644)
     alerts = (files("barnabas_admin.samples") / "prometheus" / "alerts.yml").read_text(encoding="utf-8")
     _write(directory / "alerts.yml", alerts, mode=0o644)
 

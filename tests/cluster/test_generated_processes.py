@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from barnabas_admin.generating.container import DATA, DOCKERFILE, USER_ID
+from barnabas_admin.generating.container import DATA, USER_ID, dockerfile
 from tests.admin.test_generate import documents_of, generated, pod_environment
 from tests.support.confined import BIN, IS_POSSIBLE, Confinement
 
@@ -32,8 +32,8 @@ pytestmark = [
 
 TIMEOUT_S = 60.0
 UNIT_USER_ID = 10002
-ENTRYPOINT = json.loads(re.search(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)[1])  # type: ignore[index]
-IMAGE_CHECK = json.loads(re.search(r"HEALTHCHECK.*?CMD (\[.*?\])$", DOCKERFILE, re.MULTILINE | re.DOTALL)[1])  # type: ignore[index]
+ENTRYPOINT = json.loads(re.search(r"^ENTRYPOINT (.*)$", dockerfile(), re.MULTILINE)[1])  # type: ignore[index]
+IMAGE_CHECK = json.loads(re.search(r"HEALTHCHECK.*?CMD (\[.*?\])$", dockerfile(), re.MULTILINE | re.DOTALL)[1])  # type: ignore[index]
 
 
 def eventually(is_so: Callable[[], bool], what: str, log: Path) -> None:

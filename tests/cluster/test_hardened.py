@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from barnabas_admin.generating.systemd import UNIT
+from barnabas_admin.generating.templates import template
 from barnabas_admin.local_cluster import find_base_port
 from tests.support.seccomp import IS_POSSIBLE, refuse_as_the_unit_does
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not IS_POSSIBLE, reason="t
 def test_the_unit_refuses_what_this_test_refuses() -> None:
     assert (
         "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\nSystemCallErrorNumber=EPERM"
-        in UNIT
+        in template("barnabas.service")
     )
 
 

@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.generating.dashboards import DASHBOARDS
-from barnabas_admin.generating.grafana import RATE
+from barnabas_admin.generating.grafana import dashboards
 from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_free
 from tests.support.clusters import ForkedCluster
 
@@ -121,7 +120,7 @@ def test_every_panel_of_the_dashboards_has_an_answer(prometheus: Prometheus, clu
     """Each expression, as Grafana asks it, over a cluster with producers, a group, transactions, moves of leaders and one error."""
     use(cluster)
     deadline = time.monotonic() + SETTLE_S
-    asked = {all_chosen(expression) for each in DASHBOARDS for expression in each.expressions()}
+    asked = {all_chosen(expression) for each in dashboards() for expression in each.expressions()}
     waiting = set(asked)
     while waiting and time.monotonic() < deadline:
         waiting = {expression for expression in waiting if not prometheus.query(expression)}
@@ -132,7 +131,7 @@ def test_every_panel_of_the_dashboards_has_an_answer(prometheus: Prometheus, clu
 def all_chosen(expression: str) -> str:
     for name in ("$cluster", "$node", "$topic"):
         expression = expression.replace(name, ".*")
-    return expression.replace(RATE, "1m")
+    return expression.replace("$__rate_interval", "1m")
 
 
 def use(cluster: LocalCluster) -> None:

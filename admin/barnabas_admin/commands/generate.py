@@ -130,11 +130,18 @@ def compose(nodes: int, directory: Path | None, output: str) -> None:
 @output_option
 def systemd(server: str, config_directory: str, user: str, directory: Path | None, output: str) -> None:
     """Hardened units for systemd: one node of a host, or several."""
-    from barnabas_admin.generating.systemd import systemd_files
+    from barnabas_admin.generating.templates import filled_in
 
     with errors_end_the_process(is_json=output == "json"):
-        paths = PurePosixPath(server), PurePosixPath(config_directory)
-        _give(systemd_files(server=paths[0], config_directory=paths[1], user=user), directory, output)
+        facts = {"server": PurePosixPath(server), "user": user}
+        files = {
+            f"barnabas{at}.service": filled_in(
+                "barnabas.service",
+                facts | {"instance": instance, "config": PurePosixPath(config_directory) / f"{node}.properties"},
+            )
+            for at, instance, node in (("", "", "server"), ("@", " %i", "%i"))
+        }
+        _give(files, directory, output)
 
 
 @click.command()
@@ -142,11 +149,10 @@ def systemd(server: str, config_directory: str, user: str, directory: Path | Non
 @output_option
 def grafana(directory: Path | None, output: str) -> None:
     """Grafana dashboards: overview, brokers, quorum, groups."""
-    from barnabas_admin.generating.dashboards import DASHBOARDS
     from barnabas_admin.generating.grafana import dashboard_files
 
     with errors_end_the_process(is_json=output == "json"):
-        _give(dashboard_files(DASHBOARDS), directory, output)
+        _give(dashboard_files(), directory, output)
 
 
 @click.command()
@@ -183,8 +189,7 @@ def prometheus(invocation: Invocation, targets: tuple[str, ...], cluster: str | 
     if not found:
         found, notes, cluster_id = _reported_targets(invocation)
         cluster = cluster or cluster_id
-    text = prometheus_config(found, cluster=cluster or "", notes=notes)
-    files = {"prometheus.yml": text.replace("scrape_configs:", "rule_files: [alerts.yml]\nscrape_configs:")}
+    files = {"prometheus.yml": prometheus_config(found, cluster=cluster or "", notes=notes)}
     if directory is not None:
         files["alerts.yml"] = _sample("alerts.yml")
     _give(files, directory, "json" if invocation.is_json else "text")

@@ -7,6 +7,8 @@ Read next:  compose.py, kubernetes.py.
 
 from __future__ import annotations
 
+from barnabas_admin.generating.templates import filled_in
+
 DATA = "/var/lib/barnabas"
 USER_ID = 10001
 KAFKA_PORT = 9092
@@ -19,29 +21,26 @@ EXTERNAL_PORT = 9094
 """Of clients outside."""
 CONSOLE_PORT = 8080
 
-DOCKERFILE = f"""# The image of a Barnabas node. Build it with: docker build -t barnabas .
-# VERSION: what pip installs. A wheel in dist/ beside this file (in a clone: pip wheel --no-deps -w dist .) is taken instead.
-FROM python:3.13-slim AS build
-ARG VERSION=
-RUN python -m venv /opt/barnabas
-COPY dist* /dist/
-RUN if ls /dist/barnabas-*.whl >/dev/null 2>&1; \\
-    then /opt/barnabas/bin/pip install --no-cache-dir "$(ls /dist/barnabas-*.whl)[console,patterns]"; \\
-    else /opt/barnabas/bin/pip install --no-cache-dir "barnabas[console,patterns]${{VERSION:+==$VERSION}}"; fi
+PORTS = {
+    "kafka_port": KAFKA_PORT,
+    "controller_port": CONTROLLER_PORT,
+    "admin_port": ADMIN_PORT,
+    "metrics_port": METRICS_PORT,
+    "internal_port": INTERNAL_PORT,
+    "external_port": EXTERNAL_PORT,
+    "console_port": CONSOLE_PORT,
+}
+"""As templates name them."""
 
-FROM python:3.13-slim
-RUN useradd --uid {USER_ID} --user-group --home-dir {DATA} --create-home --shell /usr/sbin/nologin barnabas
-COPY --from=build /opt/barnabas /opt/barnabas
-ENV PATH=/opt/barnabas/bin:$PATH PYTHONDONTWRITEBYTECODE=1 KAFKA_LOG_DIRS={DATA}/data
-USER {USER_ID}
-WORKDIR {DATA}
-VOLUME {DATA}
-EXPOSE {KAFKA_PORT} {CONTROLLER_PORT} {ADMIN_PORT} {METRICS_PORT}
-STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \\
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{METRICS_PORT}/livez', timeout=4)"]
-ENTRYPOINT ["barnabas-server"]
-"""
+
+def dockerfile() -> str:
+    """The image of a node."""
+    return filled_in("Dockerfile", {**PORTS, "user_id": USER_ID, "data": DATA})
+
+
+def variables(properties: dict[str, str]) -> list[dict[str, str]]:
+    """A template's list of the environment's variables for properties."""
+    return [{"variable": name, "value": value} for name, value in environment(properties).items()]
 
 
 def environment(properties: dict[str, str]) -> dict[str, str]:

@@ -1,25 +1,25 @@
 """What a dashboard is made of, how Grafana wants it, and how it finds them.
 
-May touch:  its arguments.            Must not touch: files, network, which panels there are (dashboards.py).
+May touch:  its arguments.            Must not touch: files, network, which panels there are (templates/dashboards.toml).
 Invariants: panels are laid out in rows of WIDTH; ids count from 1, so that a file changes only where its dashboard does.
-Read next:  dashboards.py; ../commands/generate.py.
+Read next:  templates/dashboards.toml; ../commands/generate.py.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas_admin.generating.yaml import to_yaml
+from barnabas_admin.generating.templates import filled_in, template
 
 SCHEMA_VERSION = 39
 """Grafana 11; newer ones read it."""
 WIDTH = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-RATE = "$__rate_interval"
 CLUSTER, NODE, TOPIC = 'cluster=~"$cluster"', 'node=~"$node"', 'topic=~"$topic"'
 """What a chosen cluster, node or topic adds to a selector. All of them is .*, which fits where there is no such label, too."""
 OF_TOPICS = re.compile(r"barnabas_(topic_\w+|group_lag_\w+|log_high_watermark|log_last_stable_offset)")
@@ -33,19 +33,16 @@ class Panel:
 
     title: str
     meaning: str
-    unit: str
-    targets: tuple[tuple[str, str], ...]
+    targets: Sequence[tuple[str, str]]
+    unit: str = "short"
     is_number: bool = False
+    """A single value of the whole cluster, of which one node does not know; else lines over time."""
     is_bad_above: float | None = None
     """A number turns red from here on."""
-    is_of_cluster: bool = False
-    """Says something of the whole cluster, which one node does not know."""
 
-    def asked(self) -> tuple[tuple[str, str], ...]:
+    def asked(self) -> list[tuple[str, str]]:
         """The targets, of what is chosen alone."""
-        return tuple(
-            (scoped(expression, has_node=not self.is_of_cluster), legend) for expression, legend in self.targets
-        )
+        return [(scoped(expression, has_node=not self.is_number), legend) for expression, legend in self.targets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Dashboard:
 
     name: str
     title: str
-    rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+    rows: Sequence[tuple[str, Sequence[Panel]]]
 
     def expressions(self) -> list[str]:
         """Every expression on it."""
@@ -74,44 +71,29 @@ def scoped(expression: str, *, has_node: bool = True) -> str:
     return _SELECTOR.sub(choose, expression)
 
 
-def number(title: str, meaning: str, expression: str, *, unit: str = "short", bad: float | None = None) -> Panel:
-    """A single value of the whole cluster."""
-    return Panel(title, meaning, unit, ((expression, ""),), is_number=True, is_bad_above=bad, is_of_cluster=True)
+def dashboards() -> list[Dashboard]:
+    """Those of templates/dashboards.toml."""
+    found = tomllib.loads(template("dashboards.toml"))["dashboards"]
+    return [
+        Dashboard(
+            each["name"],
+            each["title"],
+            [(row["title"], [Panel(**panel) for panel in row["panels"]]) for row in each["rows"]],
+        )
+        for each in found
+    ]
 
 
-def graph(title: str, meaning: str, unit: str, *targets: tuple[str, str]) -> Panel:
-    """Lines over time."""
-    return Panel(title, meaning, unit, targets)
-
-
-def rate(metric: str, by: str = "node") -> str:
-    """Per second, summed by a label."""
-    return f"sum by ({by}) (rate({metric}[{RATE}]))"
-
-
-def quantile(share: float, metric: str, by: str = "node", where: str = "") -> str:
-    """Of a histogram, by a label."""
-    return f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{where}[{RATE}])))"
-
-
-def dashboard_files(dashboards: Iterable[Dashboard]) -> dict[str, str]:
+def dashboard_files() -> dict[str, str]:
     """name.json of every dashboard."""
-    return {f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in dashboards}
+    return {f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in dashboards()}
 
 
 def provisioning_files(prometheus_url: str) -> dict[str, str]:
     """Where Grafana finds Prometheus and the dashboards, below its provisioning directory."""
-    datasource = {
-        "name": "Prometheus",
-        "type": "prometheus",
-        "uid": "barnabas",
-        "url": prometheus_url,
-        "isDefault": True,
-    }
-    provider = {"name": "barnabas", "type": "file", "options": {"path": "/var/lib/grafana/dashboards"}}
     return {
-        "datasources/prometheus.yml": to_yaml({"apiVersion": 1, "datasources": [datasource]}),
-        "dashboards/barnabas.yml": to_yaml({"apiVersion": 1, "providers": [provider]}),
+        "datasources/prometheus.yml": filled_in("grafana-datasource.yml", {"prometheus_url": prometheus_url}),
+        "dashboards/barnabas.yml": template("grafana-dashboards.yml"),
     }
 
 
