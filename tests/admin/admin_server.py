@@ -43,8 +43,8 @@ from barnabas_quorum.controller.requests_partitions import (
     UnregisterBroker,
     UnregisterBrokerReply,
 )
-from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
 from barnabas_quorum.driver.quorum_description import QuorumDescription
+from barnabas_quorum.driver.transport import VoterChangeAnswer
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

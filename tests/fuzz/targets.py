@@ -28,7 +28,8 @@ from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.validator import check_is_one_batch
 from barnabas_quorum.driver.claims import claimed_id
-from barnabas_quorum.driver.grpc_transport import QuorumServicer, ReplicaIdentity, VoterChangeAnswer
+from barnabas_quorum.driver.grpc_transport import QuorumServicer
+from barnabas_quorum.driver.transport import ReplicaIdentity, VoterChangeAnswer
 from barnabas_quorum.driver.verbs import VERBS, read_call, read_heartbeat
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import Reply, ReplyError, Request, VoterChange

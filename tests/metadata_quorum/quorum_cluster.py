@@ -15,10 +15,11 @@ import grpc.aio
 from barnabas_broker.metadata.metadata_log import SEGMENT_BYTES, MetadataLog
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, Transport
+from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
 from barnabas_quorum.driver.membership import OnVotersChanged, VotersGuard
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
+from barnabas_quorum.driver.transport import Transport
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid

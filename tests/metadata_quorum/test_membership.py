@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
+from barnabas_quorum.driver.transport import VoterChangeAnswer
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft import membership
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterRefusal

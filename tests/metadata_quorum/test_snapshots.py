@@ -16,8 +16,8 @@ import pytest
 from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.snapshot_files import checkpoint_name
 from barnabas_quorum.driver import log_cleaner
-from barnabas_quorum.driver.grpc_transport import Transport
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
+from barnabas_quorum.driver.transport import Transport
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply, FetchSnapshotReply, FetchSnapshotRequest, ReplyError, SnapshotId
 from barnabas_wire.kafka.ids import BrokerId, Epoch

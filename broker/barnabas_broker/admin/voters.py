@@ -11,7 +11,7 @@ from barnabas_broker.admin.edge import current_caller
 from barnabas_broker.controller_client.quorum_health import is_silent
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_quorum.driver.quorum_description import QuorumDescription
-from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
@@ -36,14 +36,7 @@ async def change_voters(view: LeaderView, request: admin_pb2.ChangeVotersRequest
 async def make_callers_change(view: LeaderView, change: VoterChange) -> None:
     """The change that is asked for by whoever made the admin call that runs."""
     whose = current_caller()
-    await make_change(view, change, principal=whose.principal, client_host=whose.host)
-
-
-async def make_change(view: LeaderView, change: VoterChange, *, principal: str, client_host: str) -> None:
-    """Bring a change to the leader and wait for it. Raises the KafkaError it is refused with."""
-    answer = await view.ask_for_voters(change, principal=principal, client_host=client_host)
-    if answer.error is not ReplyError.NONE:
-        raise KafkaError.of(ErrorCode(answer.error), answer.reason)
+    await view.change_voters(change, principal=whose.principal, client_host=whose.host)
 
 
 def _directory(

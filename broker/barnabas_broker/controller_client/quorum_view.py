@@ -1,6 +1,6 @@
 """The quorum as its leader sees it, from any node.
 
-May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
+May touch:  grpc.aio on the control lane, once another node is asked.     Must not touch: the quorum's log and state.
 Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, for about
             LEADER_WAIT_MS until one answers, and otherwise reports what it knows itself; generated types stop here and in
             admin/service.py.
@@ -14,18 +14,21 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import grpc.aio
-
-from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
-from barnabas_quorum.raft.messages import VoterChange
+from barnabas_quorum.driver.transport import VoterChangeAnswer
+from barnabas_quorum.raft.messages import ReplyError, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 from barnabas_wire.rpc.options import address_of
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class QuorumMember(Protocol):
         ...
 
 
-class LeaderView(admin_pb2_grpc.QuorumViewServicer):
+class LeaderView:
     """Describes the quorum, and serves its own description to other nodes. Belongs to the control lane.
 
     `clock_ms` is wall time.
@@ -84,7 +87,9 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a controller's gRPC server that is not started yet."""
-        admin_pb2_grpc.add_QuorumViewServicer_to_server(self, server)
+        from barnabas_wire.rpc import admin_pb2_grpc
+
+        admin_pb2_grpc.add_QuorumViewServicer_to_server(cast("admin_pb2_grpc.QuorumViewServicer", self), server)
 
     async def DescribeOwnQuorum(self, request: Any, context: Any) -> Any:
         """What this node sees; another node asks because it takes this one for the leader."""
@@ -117,6 +122,12 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         when that is committed. Raises PeerUnreachable."""
         return await self._quorum.ask_for_voters(change, principal=principal, client_host=client_host)
 
+    async def change_voters(self, change: VoterChange, *, principal: str, client_host: str) -> None:
+        """Bring a change to the leader and wait for it. Raises the KafkaError it is refused with."""
+        answer = await self.ask_for_voters(change, principal=principal, client_host=client_host)
+        if answer.error is not ReplyError.NONE:
+            raise KafkaError.of(ErrorCode(answer.error), answer.reason)
+
     async def close(self) -> None:
         """Close the connection to the leader."""
         if self._channel is not None:
@@ -125,6 +136,10 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
 
     async def _ask(self, leader: Voter, *, timeout_s: float) -> QuorumDescription | None:
         """What it sees; None when it does not answer, or does not lead."""
+        import grpc.aio  # a quorum of one has nobody to ask
+
+        from barnabas_wire.rpc import admin_pb2
+
         try:
             stub = await self._stub(leader)
             message = await stub.DescribeOwnQuorum(admin_pb2.DescribeQuorumRequest(), timeout=timeout_s)
@@ -142,6 +157,8 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
 
     async def _stub(self, leader: Voter) -> Any:
         """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
+        from barnabas_wire.rpc import admin_pb2_grpc
+
         wanted = (leader.host, leader.port, leader.key.id, self._dialer.generation)
         if self._channel is None or self._channel_to != wanted:
             self._channel = await self._dialer.open(leader.host, leader.port, leader.key.id)
@@ -153,6 +170,8 @@ def quorum_to_message(
     quorum: QuorumDescription, voters: VoterSet, *, cluster_id: str, now_ms: int
 ) -> admin_pb2.DescribeQuorumResponse:
     """The description as the wire carries it; lags are counted from the leader's log end."""
+    from barnabas_wire.rpc import admin_pb2
+
     endpoints = {voter.key: address_of(voter.host, voter.port) for voter in voters}
     leader_end = max((r.log_end_offset for r in quorum.voters if r.key.id == quorum.leader_id), default=-1)
 

@@ -73,6 +73,8 @@ class ListenAddress(NamedTuple):
     port: int
     security: ListenerSecurity | None = None
     """None: plain text."""
+    bound: socket.socket | None = None
+    """A socket that is bound there already; None: the server binds one when it starts."""
 
 
 class KafkaServer:
@@ -126,14 +128,20 @@ class KafkaServer:
         for address in self._addresses:
             listener = KafkaListener(self, address.name, loop, address.security)
             tls = address.security.tls if address.security is not None else None
-            server = await loop.create_server(
-                partial(Connection if tls is None else TlsHandshake, listener),
-                address.host,
-                address.port,
-                reuse_address=True,
-                backlog=ACCEPTED_AT_ONCE,
-                start_serving=False,
-            )
+            made = partial(Connection if tls is None else TlsHandshake, listener)
+            if address.bound is not None:
+                server = await loop.create_server(
+                    made, sock=address.bound, backlog=ACCEPTED_AT_ONCE, start_serving=False
+                )
+            else:
+                server = await loop.create_server(
+                    made,
+                    address.host,
+                    address.port,
+                    reuse_address=True,
+                    backlog=ACCEPTED_AT_ONCE,
+                    start_serving=False,
+                )
             self._servers.append(server)
             for listening in server.sockets:
                 listener.congestion_control = accept_unpaced(listening)

@@ -1,8 +1,8 @@
-"""Builds what runs on the control lane: metadata log, quorum, loader, controller, and the services of its listeners.
+"""Builds what runs on the control lane: metadata log, quorum, loader, controller.
 
 May touch:  every room, to build it.   Must not touch: the data lane; the order of start and stop.
 Invariants: what `build` returns is frozen and does not run yet.
-Read next:  control_service.py, which runs it; data.py.
+Read next:  control_service.py, which runs it; servers.py, which makes the services of its listeners; data.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas_broker.admin.edge import AdminEdge, CallersController
-from barnabas_broker.admin.explain import ExplainService
-from barnabas_broker.admin.inspection import InspectionService
-from barnabas_broker.admin.service import AdminService
 from barnabas_broker.controller_client.applied import AppliedOffset
 from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.quorum_view import LeaderView
@@ -31,7 +27,6 @@ from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.topic_settings import KEYS_SINCE_PROOF, TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
-from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.doors import DIAL_PLAINTEXT
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
@@ -88,10 +83,6 @@ class ControlParts:
     facts: NodeFacts
     registrar: ControllerRegistrar | None
     watch: IncarnationWatch | None
-    edge: AdminEdge
-    admin: AdminService
-    explain: ExplainService
-    inspection: InspectionService
 
     async def close(self) -> None:
         """Release everything, on the control lane, after it has run."""
@@ -256,37 +247,6 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             client=client,
             image=lambda: loader.image,
         )
-    edge = AdminEdge(
-        server.id,
-        AccessControl(
-            config.authorization.new_authorizer(), acls=lambda: loader.image.acls, on_denied=context.audit.denied
-        ),
-    )
-    asking = CallersController(client)
-    admin = AdminService(facts, asking, leader_view, edge=edge, clock_ms=world.wall_ms)
-    explain = ExplainService(
-        node_id=server.id,
-        log=metadata_log,
-        quorum=quorum,
-        image=lambda: loader.image,
-        blocked=lambda: loader.blocked,
-        controller=asking,
-        config=config.controller,
-        bootstrap_servers=bootstrap_servers,
-        dialer=dialer,
-        edge=edge,
-        clock_ms=world.wall_ms,
-    )
-    inspection = InspectionService(
-        node_id=server.id,
-        roles=server.process_roles,
-        cluster_id=storage.cluster_id,
-        loader=loader,
-        log=metadata_log,
-        quorum=quorum,
-        controller=asking,
-        edge=edge,
-    )
     return ControlParts(
         storage=storage,
         metadata_log=metadata_log,
@@ -303,10 +263,6 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         facts=facts,
         registrar=registrar,
         watch=watch,
-        edge=edge,
-        admin=admin,
-        explain=explain,
-        inspection=inspection,
     )
 
 

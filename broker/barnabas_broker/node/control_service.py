@@ -42,9 +42,6 @@ class ControlService:
         publishers = (parts.driver, parts.registrar, parts.applied if broker is None else broker.publisher)
         parts.loader.publishers = tuple(part for part in publishers if part is not None)
         observers = (parts.driver, None if broker is None else broker.lifecycle)
-        if broker is not None:
-            replicas = broker.replicas
-            parts.inspection.cleaner_faults = lambda: replicas.cleaner_faults
         parts.listener.leader_observers = tuple(part.on_leader_change for part in observers if part is not None)
 
     async def run(self) -> None:

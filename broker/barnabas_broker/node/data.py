@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas_broker.admin.voters import make_change
 from barnabas_broker.api.own_calls import serve_own_calls
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.controller_client.client import ControllerClient
@@ -185,7 +184,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         ),
         audit=context.audit,
         change_voters=lambda change, *, principal, client_host: world.control.call(
-            make_change(control.leader_view, change, principal=principal, client_host=client_host)
+            control.leader_view.change_voters(change, principal=principal, client_host=client_host)
         ),
     )
     brokers.serve = serve_own_calls(services)

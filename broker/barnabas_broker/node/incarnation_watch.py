@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.driver.transport import Transport
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
 

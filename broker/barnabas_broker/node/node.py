@@ -18,14 +18,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas_broker.metadata.incarnation_file import (
     WHOLE_LOG,
     go_over,
     own_incarnation,
 )
-from barnabas_broker.node.bootstrap import QuorumIdentity
 from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import build as build_control
 from barnabas_broker.node.control_service import ControlService
@@ -39,6 +38,9 @@ from barnabas_log.disk import Disk
 from barnabas_quorum.driver.incarnation import Incarnation
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import Uuid
+
+if TYPE_CHECKING:
+    from barnabas_broker.node.bootstrap import QuorumIdentity
 
 logger = logging.getLogger(__name__)
 

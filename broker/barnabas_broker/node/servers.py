@@ -12,6 +12,10 @@ import logging
 
 import grpc.aio
 
+from barnabas_broker.admin.edge import AdminEdge, CallersController
+from barnabas_broker.admin.explain import ExplainService
+from barnabas_broker.admin.inspection import InspectionService
+from barnabas_broker.admin.service import AdminService
 from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.page import COMPAT_VIEWS, render_metrics
@@ -20,6 +24,7 @@ from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
 from barnabas_broker.node.grpc_connections import ADDRESS_SHARE, GrpcConnections, connections_max
 from barnabas_broker.node.properties import split_address
 from barnabas_broker.node.world import Served
+from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.callers import AdminCallers
 from barnabas_broker.security.doors import DoorSecurity
 from barnabas_broker.version import COMMIT, VERSION
@@ -85,9 +90,52 @@ class NodeServers:
         )
         self._http: HttpServer | None = None
 
+    def _make_services(self) -> None:
+        """Those of the admin listeners, at one edge."""
+        context, parts, broker = self._context, self._parts, self._served.broker
+        config, world = context.config, context.world
+        node_id, cluster_id = config.server.id, parts.storage.cluster_id
+        self._edge = AdminEdge(
+            node_id,
+            AccessControl(
+                config.authorization.new_authorizer(),
+                acls=lambda: parts.loader.image.acls,
+                on_denied=context.audit.denied,
+            ),
+        )
+        asking = CallersController(parts.client)
+        self._admin = AdminService(parts.facts, asking, parts.leader_view, edge=self._edge, clock_ms=world.wall_ms)
+        self._explain = ExplainService(
+            node_id=node_id,
+            log=parts.metadata_log,
+            quorum=parts.quorum,
+            image=lambda: parts.loader.image,
+            blocked=lambda: parts.loader.blocked,
+            controller=asking,
+            config=config.controller,
+            bootstrap_servers=config.server.bootstrap_servers(),
+            dialer=config.doors.controller.dialer(cluster_id),
+            edge=self._edge,
+            clock_ms=world.wall_ms,
+        )
+        self._inspection = InspectionService(
+            node_id=node_id,
+            roles=config.server.process_roles,
+            cluster_id=cluster_id,
+            loader=parts.loader,
+            log=parts.metadata_log,
+            quorum=parts.quorum,
+            controller=asking,
+            edge=self._edge,
+        )
+        if broker is not None:
+            replicas = broker.replicas
+            self._inspection.cleaner_faults = lambda: replicas.cleaner_faults
+
     async def start(self) -> None:
         """See Servers."""
         require_rows()
+        self._make_services()
         config_of_node = self._context.config
         config = config_of_node.server
         endpoint = config.controller_endpoint()
@@ -132,9 +180,9 @@ class NodeServers:
             server = new_server([] if callers is None else [callers], connections_max=self._connections_max)
             if callers is not None:
                 callers.add_to(server)
-            self._parts.admin.add_to(server)
-            self._parts.explain.add_to(server)
-            self._parts.inspection.add_to(server)
+            self._admin.add_to(server)
+            self._explain.add_to(server)
+            self._inspection.add_to(server)
             await self._start(server, admin.host, admin.port, config_of_node.doors.admins[admin.listener])
         sources = self._sources()
         self._http = HttpServer(
@@ -198,7 +246,7 @@ class NodeServers:
                     logger.warning("listener %s keeps its certificate: %s", name, error.message)
 
     async def _find_health(self) -> tuple[list[str], int]:
-        health = await self._parts.admin.describe_health(within_ms=HEALTH_WITHIN_MS)
+        health = await self._admin.describe_health(within_ms=HEALTH_WITHIN_MS)
         return list(health.reasons), health.controller_id
 
     def _sources(self) -> NodeSources:
@@ -222,7 +270,7 @@ class NodeServers:
             controller=self._parts.driver,
             controller_client=self._parts.client.stats,
             lifecycle=None if broker is None else broker.lifecycle.stats,
-            admin=self._parts.edge.stats,
+            admin=self._edge.stats,
             audit=self._context.audit.stats,
             lanes={"control": self._served.probe.lag, "data": self._context.data_probe.lag},
             tasks={"control": self._served.probe.count_tasks, "data": self._context.data_probe.count_tasks},

@@ -2,7 +2,7 @@
 
 May touch:  nothing, it is an interface.   Must not touch: anything.
 Invariants: whatever a part has from outside its own process comes by this.
-Read next:  world.py, all that a node is given; real_world.py, the operating system's; control.py and data.py, which build.
+Read next:  world.py, all that a node is given; system_world.py, the operating system's; control.py and data.py, which build.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from barnabas_log.cleaner.process import Transform
     from barnabas_log.disk import Disk
     from barnabas_quorum.driver.broker_probe import BrokerProbe
-    from barnabas_quorum.driver.grpc_transport import Transport
     from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
+    from barnabas_quorum.driver.transport import Transport
     from barnabas_quorum.image.quotas import QuotasImage
     from barnabas_replication.peer import Peer
     from barnabas_wire.kafka.ids import BrokerId, Endpoint

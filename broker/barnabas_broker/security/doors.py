@@ -54,11 +54,7 @@ class DoorSecurity:
 
     def dialer(self, cluster_id: str) -> Dialer:
         """How this node calls at such doors of others."""
-        from barnabas_wire.rpc.dialing import (  # loads gRPC, which who reads a config may not want
-            PLAIN_DIALER,
-            EitherDialer,
-            TlsDialer,
-        )
+        from barnabas_wire.rpc.dialing import PLAIN_DIALER, EitherDialer, TlsDialer
 
         if self.own is None:
             return PLAIN_DIALER

@@ -3,18 +3,19 @@
 May touch:  grpc.aio, the generated types (which stop here).      Must not touch: the core, the log.
 Invariants: every call has a deadline; a reply is built with the correlation of its own request; nothing of a peer is
             believed beyond its types: the core judges the values.
-Read next:  node.py.
+Read next:  transport.py, which this meets; node.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc.aio
 
 from barnabas_quorum.driver.incarnation import METADATA_KEY, IncarnationGuard
+from barnabas_quorum.driver.transport import ChangeVoters, ReplicaIdentity, VoterChangeAnswer
 from barnabas_quorum.errors import BufferExhausted, PeerUnreachable
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
@@ -45,60 +46,6 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 _NAMELESS = -1
 _Place = tuple[str, int, int]
 """Host, port and the node that is demanded there."""
-
-
-class ReplicaIdentity(NamedTuple):
-    """Who a controller says it is."""
-
-    key: ReplicaKey
-    kraft_version_min: int
-    kraft_version_max: int
-
-
-class VoterChangeAnswer(NamedTuple):
-    """What came of a change of the voter set."""
-
-    error: ReplyError
-    reason: str
-    """Names the rule and the way out."""
-    leader: Voter | None
-    """Who leads, as far as the answerer knows."""
-
-
-class ChangeVoters(Protocol):
-    """QuorumNode.change_voters."""
-
-    def __call__(self, change: VoterChange, *, principal: str, client_host: str) -> Awaitable[VoterChangeAnswer]:
-        """See there."""
-        ...
-
-
-class Transport(Protocol):
-    """How a replica reaches the voters."""
-
-    async def call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
-        """Send and wait for the reply, which carries the request's correlation. A FetchReply's payload is bytes.
-
-        Raises PeerUnreachable when there is no answer, and when it is not from a member of this cluster.
-        """
-        ...
-
-    async def describe(self, voter: Voter, *, timeout_s: float) -> ReplicaIdentity:
-        """Who listens at the voter's address. Raises PeerUnreachable."""
-        ...
-
-    async def change_voters(
-        self, change: VoterChange, leader: Voter, *, principal: str, client_host: str, timeout_s: float
-    ) -> VoterChangeAnswer:
-        """Ask the leader for a change of the voter set, on behalf of `principal` who came from the address `client_host`.
-
-        Raises PeerUnreachable.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Drop all connections."""
-        ...
 
 
 class GrpcTransport:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.control_batches import KRAFT_VERSION
-from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
+from barnabas_quorum.driver.transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.membership import own_update

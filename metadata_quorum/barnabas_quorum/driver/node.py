@@ -31,7 +31,6 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, voters_batch
 from barnabas_quorum.driver.delivery import Delivery
 from barnabas_quorum.driver.election_watch import ElectionWatch
-from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.driver.log_flush import LogFlush
 from barnabas_quorum.driver.membership import Change, OnVotersChanged, VoterChanges, VotersGuard
 from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
@@ -44,6 +43,7 @@ from barnabas_quorum.driver.quorum_events import Clean, Flushed, Frozen, Resign,
 from barnabas_quorum.driver.quorum_listener import QuorumListener
 from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.standing_watch import StandingWatch
+from barnabas_quorum.driver.transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.driver.voters_clocks import VotersClocks
 from barnabas_quorum.errors import BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore

@@ -11,7 +11,7 @@ import logging
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.committed import take_fetched
-from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.driver.transport import Transport
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.messages import FetchReply, Reply, Request, Unreachable

@@ -14,14 +14,13 @@ import ssl
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
-from barnabas_wire.rpc.peers import nodes_named, peer_name
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 LOOK_TIMEOUT_S = 1.0
 """How long an address may take to show its certificate, or what it speaks."""
@@ -80,6 +79,8 @@ class PlainDialer:
 
     async def open(self, host: str, port: int, node_id: int | None = None) -> grpc.aio.Channel:
         """See Dialer; asks for no name."""
+        import grpc.aio  # a broker in a test's own process dials nobody, and does without gRPC
+
         return grpc.aio.insecure_channel(address_of(host, port), options=CHANNEL_OPTIONS)
 
 
@@ -108,6 +109,10 @@ class TlsDialer:
 
     async def open(self, host: str, port: int, node_id: int | None = None) -> grpc.aio.Channel:
         """See Dialer."""
+        import grpc.aio
+
+        from barnabas_wire.rpc.peers import peer_name
+
         identity = self.identity
         if node_id is None or node_id < 0:
             node_id = await self._look(host, port, identity)
@@ -126,6 +131,8 @@ class TlsDialer:
             raise UnknownPeer(
                 f"{address_of(host, port)} shows no certificate that counts: {error or 'no answer'}"
             ) from None
+        from barnabas_wire.rpc.peers import nodes_named
+
         certificate: dict[str, Any] = writer.get_extra_info("ssl_object").getpeercert() or {}
         writer.transport.abort()
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
@@ -154,6 +161,8 @@ class EitherDialer:
     @property
     def generation(self) -> int:
         """See Dialer; whoever keeps channels looks before each call."""
+        import grpc
+
         lost = [
             channel for channel in self._opened if channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         ]

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.controller_client.client import ControllerUnreachable, GrpcControllerTransport
+from barnabas_broker.controller_client.client import ControllerUnreachable
+from barnabas_broker.controller_client.grpc_transport import GrpcControllerTransport
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,

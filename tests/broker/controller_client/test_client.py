@@ -13,7 +13,8 @@ import grpc.aio
 import pytest
 
 from barnabas_broker.controller_client.applied import AppliedOffset
-from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, GrpcControllerTransport
+from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable
+from barnabas_broker.controller_client.grpc_transport import GrpcControllerTransport
 from barnabas_broker.controller_client.producer_ids import ProducerIdBlock
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas_broker.controller_client import quorum_view
 from barnabas_broker.controller_client.quorum_view import LeaderView
-from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
 from barnabas_quorum.driver.quorum_description import QuorumDescription
+from barnabas_quorum.driver.transport import VoterChangeAnswer
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId

@@ -12,7 +12,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
+from barnabas_broker.controller_client.client import ControllerClient
+from barnabas_broker.controller_client.grpc_transport import GrpcControllerTransport
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic, CreateTopics, RegisterBrokerReply

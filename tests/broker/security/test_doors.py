@@ -29,7 +29,8 @@ from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
 from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
 from barnabas_quorum.driver.claims import claimed_id
-from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, ReplicaIdentity
+from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
+from barnabas_quorum.driver.transport import ReplicaIdentity
 from barnabas_quorum.driver.verbs import VERBS
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.image.scram import ScramCredential, ScramImage, ScramUser
