@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from barnabas_admin.cluster_directory import Roles
 from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.forked import writes_coverage
-from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, Roles, find_base_port
+from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 
 PORTS_FIRST = 20_000
 PORTS_PER_WORKER = 12 * PORTS_SPAN

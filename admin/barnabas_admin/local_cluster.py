@@ -5,8 +5,8 @@ Invariants: one cluster per directory (a lock that every node inherits); only it
             the identity (cluster id, directory ids) of a directory never changes once written.
 Read next:  local_node.py, one of its nodes; commands/dev.py, its face; pytest_plugin.py, its fixture.
 
-Layout below the directory: `cluster.json` (identity), `voters` (what the controllers were formatted with), `lock`,
-`prometheus.yml`, and per node `node-<id>/` with `server.properties`, `data/` (log.dirs), `stdout.log`, `stderr.log`.
+Layout below the directory: that of cluster_directory.py, `voters` (what the controllers were formatted with), `prometheus.yml`, and
+beside each node's data `server.properties`, `stdout.log`, `stderr.log`.
 
 Not obvious
 - Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
@@ -20,7 +20,6 @@ Not obvious
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -30,10 +29,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
+from barnabas_admin.cluster_directory import (
+    Roles,
+    lock_directory,
+    new_identity,
+    node_directory,
+    read_identity,
+    write_durably,
+    write_identity,
+)
 from barnabas_admin.errors import AdminError, LocalClusterError
 from barnabas_admin.forked import NotForked, forget_server, fork_server
 from barnabas_admin.local_node import (
@@ -47,16 +54,11 @@ from barnabas_admin.local_node import (
     tail,
 )
 from barnabas_wire.java_properties import property_line
-from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
     from barnabas_admin.local_security import LocalSecurity
 
-Roles = Literal["combined", "separate"]
-
 DEFAULT_PORT = 9092
-NODES_MAX = 10
-"""A cluster has this many nodes of a kind at most: its ports are blocks of this size."""
 INTERNAL_PORT_OFFSET = 10
 CONTROLLER_PORT_OFFSET = 20
 ADMIN_PORT_OFFSET = 40
@@ -119,9 +121,9 @@ class LocalCluster:
                 "which the system gives to outgoing connections: a node may find its port taken",
                 f"use a port up to {ephemeral.start - PORTS_SPAN}",
             )
-        identity = self._read_identity()
+        identity = read_identity(self.directory)
         if identity is None:
-            identity = _new_identity(nodes=3 if nodes is None else nodes, roles=roles, is_secured=bool(is_secured))
+            identity = new_identity(nodes=3 if nodes is None else nodes, roles=roles, is_secured=bool(is_secured))
         elif (nodes is not None and nodes != identity.nodes) or roles != identity.roles:
             raise LocalClusterError(
                 f"{self.directory} holds a cluster of {identity.nodes} nodes ({identity.roles})",
@@ -430,7 +432,7 @@ class LocalCluster:
                 id=index + 1,
                 is_broker=True,
                 is_controller=is_combined,
-                directory=self.directory / f"node-{index + 1}",
+                directory=node_directory(self.directory, index + 1),
                 directory_id=self._identity.directory_ids[index],
                 kafka_port=self.base_port + index,
                 controller_port=self.base_port + CONTROLLER_PORT_OFFSET + index if is_combined else None,
@@ -447,7 +449,7 @@ class LocalCluster:
                 id=node_id,
                 is_broker=False,
                 is_controller=True,
-                directory=self.directory / f"node-{node_id}",
+                directory=node_directory(self.directory, node_id),
                 directory_id=self._identity.directory_ids[index],
                 kafka_port=None,
                 controller_port=self.base_port + CONTROLLER_PORT_OFFSET + index,
@@ -497,7 +499,7 @@ class LocalCluster:
     def _write_files(self) -> None:
         from barnabas_admin.prometheus import prometheus_config
 
-        self._write_identity()
+        write_identity(self.directory, self._identity)
         if self.security is not None:
             self.security.write(self.nodes.values())
         for node in self.nodes.values():
@@ -544,7 +546,7 @@ class LocalCluster:
                 failures.append(f"formatting node {node.id} {describe_exit(process.returncode)}: {words}")
         if failures:
             raise LocalClusterError("\n".join(failures))
-        _write_durably(self._voters_file, voters)
+        write_durably(self._voters_file, voters)
         return None
 
     def _wait_until_formatted(self, identity: str) -> None:
@@ -552,7 +554,7 @@ class LocalCluster:
         deadline = time.monotonic() + FORMAT_TIMEOUT_S
         while not all((self._metadata_directory(node) / "meta.properties").exists() for node in self.controllers):
             self._pause_before_next_probe(deadline, "the controllers are not formatted")
-        _write_durably(self._voters_file, identity.partition("/")[2])
+        write_durably(self._voters_file, identity.partition("/")[2])
 
     def _metadata_directory(self, node: LocalNode) -> Path:
         properties = self.properties(node.id)
@@ -605,16 +607,7 @@ class LocalCluster:
     def _take_lock(self) -> None:
         if self._lock is not None:
             raise LocalClusterError("the cluster is already started")
-        lock = (self.directory / "lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise LocalClusterError(
-                f"{self.directory} is in use by another cluster, or a node of an earlier one still runs",
-                f"stop it first (`fuser {self.directory / 'lock'}` shows its processes), or choose another directory",
-            ) from None
-        self._lock = lock
+        self._lock = lock_directory(self.directory)
 
     def _check_ports(self) -> None:
         wanted: dict[int, str] = {}
@@ -636,72 +629,9 @@ class LocalCluster:
             )
 
     @property
-    def _identity_file(self) -> Path:
-        return self.directory / "cluster.json"
-
-    @property
     def _voters_file(self) -> Path:
         """The voters that every controller was formatted with."""
         return self.directory / "voters"
-
-    def _read_identity(self) -> _Identity | None:
-        try:
-            found = json.loads(self._identity_file.read_text(encoding="utf-8"))
-            return _Identity(
-                cluster_id=found["cluster_id"],
-                nodes=found["nodes"],
-                roles=found["roles"],
-                directory_ids=tuple(Uuid.parse(text) for text in found["directory_ids"]),
-                is_secured=found.get("secured", False),
-            )
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise LocalClusterError(
-                f"{self._identity_file} does not describe a cluster: {error!r}",
-                "restore the file, or choose another directory",
-            ) from error
-
-    def _write_identity(self) -> None:
-        if self._identity_file.exists():
-            return
-        content = {
-            "cluster_id": self.cluster_id,
-            "nodes": self._identity.nodes,
-            "roles": self.roles,
-            "directory_ids": [str(directory_id) for directory_id in self._identity.directory_ids],
-            "secured": self._identity.is_secured,
-        }
-        _write_durably(self._identity_file, json.dumps(content, indent=2))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Identity:
-    cluster_id: str
-    nodes: int
-    roles: Roles
-    directory_ids: tuple[Uuid, ...]
-    is_secured: bool = False
-
-
-def _new_identity(*, nodes: int, roles: Roles, is_secured: bool) -> _Identity:
-    if not 1 <= nodes <= NODES_MAX:
-        raise LocalClusterError(f"{nodes} nodes cannot be started on one host", f"use 1 to {NODES_MAX}")
-    return _Identity(
-        cluster_id=str(random_uuid()),
-        nodes=nodes,
-        roles=roles,
-        directory_ids=tuple(random_uuid() for _ in range(nodes)),
-        is_secured=is_secured,
-    )
-
-
-def random_uuid() -> Uuid:
-    """A random id whose text does not start with a dash, so that it can follow an option on a command line."""
-    while True:
-        found = Uuid(secrets.token_bytes(16))
-        if not str(found).startswith("-"):
-            return found
 
 
 def _http_get(port: int, path: str) -> tuple[int, str]:
@@ -761,13 +691,3 @@ def find_base_port(start: int = 20000, end: int = 30000) -> int:
         if all(is_port_free(port) for port in range(base, base + PORTS_SPAN)):
             return base
     raise LocalClusterError(f"no {PORTS_SPAN} free ports in a row between {start} and {end}")
-
-
-def _write_durably(path: Path, text: str) -> None:
-    """Replace a file; a crash leaves the old or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.rename(path)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.generating.container import (
     ADMIN_PORT,
@@ -25,7 +26,6 @@ from barnabas_admin.generating.container import (
     METRICS_PORT,
     replication_of,
 )
-from barnabas_admin.local_cluster import random_uuid
 from barnabas_admin.local_security import MECHANISM, USER, LocalSecurity
 from barnabas_admin.prometheus import prometheus_config
 from barnabas_wire.java_properties import property_line

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.local_cluster import (
     ADMIN_PORT_OFFSET,
@@ -21,7 +22,6 @@ from barnabas_admin.local_cluster import (
     LocalCluster,
     find_base_port,
     is_port_free,
-    random_uuid,
 )
 from barnabas_admin.local_node import describe_exit
 

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas_admin.local_cluster import random_uuid
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.local_node import describe_exit, server_command, tail
 from barnabas_wire.kafka.ids import Uuid
 from tests.chaos.network import Network, address_of

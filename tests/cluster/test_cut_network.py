@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_admin.local_cluster import random_uuid
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.local_node import node_environment
 
 TIMEOUT_S = 60.0

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from barnabas_admin.local_cluster import find_base_port, random_uuid
+from barnabas_admin.cluster_directory import random_uuid
+from barnabas_admin.local_cluster import find_base_port
 
 pytestmark = pytest.mark.cluster
 

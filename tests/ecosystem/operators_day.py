@@ -27,13 +27,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.local_cluster import (
     ADMIN_PORT_OFFSET,
     METRICS_PORT_OFFSET,
     LocalCluster,
     find_base_port,
-    random_uuid,
 )
 from barnabas_admin.local_node import LocalNode
 from tests.chaos.data.plan import KEPT

@@ -73,8 +73,8 @@ def k8s(
     output: str,
 ) -> None:
     """Manifests for Kubernetes: StatefulSets, services, probes, disruption budgets, a network policy."""
+    from barnabas_admin.cluster_directory import random_uuid
     from barnabas_admin.generating.kubernetes import LOAD_BALANCER, Wanted, kubernetes_files
-    from barnabas_admin.local_cluster import random_uuid
 
     if external_host and not external:
         raise click.UsageError("--external-host belongs to --external")
@@ -109,8 +109,8 @@ def k8s(
 @output_option
 def compose(nodes: int, directory: Path | None, output: str) -> None:
     """A compose file with Dockerfile: nodes, Prometheus, Grafana and the console."""
+    from barnabas_admin.cluster_directory import random_uuid
     from barnabas_admin.generating.compose import compose_files
-    from barnabas_admin.local_cluster import random_uuid
 
     with errors_end_the_process(is_json=output == "json"):
         files = compose_files(

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
+from barnabas_admin.cluster_directory import random_uuid as new_uuid
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import errors_end_the_process, output_option
-from barnabas_admin.local_cluster import random_uuid as new_uuid
 from barnabas_admin.local_node import describe_exit, server_command
 from barnabas_admin.output import print_fields, print_json, print_line, talk
 from barnabas_admin.samples import copy_samples
