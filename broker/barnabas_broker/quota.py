@@ -12,11 +12,12 @@ share the window of the entity that it was set for.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_quorum.records_security import QuotaEntity, QuotaEntityPart
+from barnabas_wire.config_key import config_key
 
 PRODUCED_BYTES: Final = "producer_byte_rate"
 CONSUMED_BYTES: Final = "consumer_byte_rate"
@@ -30,22 +31,17 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 class QuotaConfig:
     """What a node takes from its properties."""
 
-    window_num: int = field(
-        default=11,
-        metadata={"key": "quota.window.num", "doc": "Windows that rates of bytes and request time are measured over."},
+    window_num: int = config_key(
+        "quota.window.num", 11, "Windows that rates of bytes and request time are measured over."
     )
-    window_size_seconds: int = field(
-        default=1, metadata={"key": "quota.window.size.seconds", "doc": "Length of one of these windows."}
+    window_size_seconds: int = config_key("quota.window.size.seconds", 1, "Length of one of these windows.")
+    mutation_window_num: int = config_key(
+        "controller.quota.window.num",
+        11,
+        "Windows whose allowance of partitions created and deleted may be spent at once.",
     )
-    mutation_window_num: int = field(
-        default=11,
-        metadata={
-            "key": "controller.quota.window.num",
-            "doc": "Windows whose allowance of partitions created and deleted may be spent at once.",
-        },
-    )
-    mutation_window_size_seconds: int = field(
-        default=1, metadata={"key": "controller.quota.window.size.seconds", "doc": "Length of one of these windows."}
+    mutation_window_size_seconds: int = config_key(
+        "controller.quota.window.size.seconds", 1, "Length of one of these windows."
     )
 
     def __post_init__(self) -> None:

@@ -7,7 +7,9 @@ Read next:  group/service.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from barnabas_wire.config_key import config_key
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
@@ -19,181 +21,125 @@ CONSUMER_ASSIGNORS = ("uniform", "range")
 class GroupCoordinatorConfig:
     """What the group coordinator takes from the node's properties."""
 
-    offsets_topic_num_partitions: int = field(
-        default=50,
-        metadata={
-            "key": "offsets.topic.num.partitions",
-            "doc": "Partitions of __consumer_offsets. Used once, when the topic is created: a group belongs to the "
-            "partition its id hashes to.",
-        },
+    offsets_topic_num_partitions: int = config_key(
+        "offsets.topic.num.partitions",
+        50,
+        "Partitions of __consumer_offsets. Used once, when the topic is created: a group belongs to the partition its id hashes to.",
     )
-    offsets_topic_replication_factor: int = field(
-        default=3,
-        metadata={
-            "key": "offsets.topic.replication.factor",
-            "doc": "Replicas of each __consumer_offsets partition. With fewer unfenced brokers the topic is not created "
-            "and groups answer COORDINATOR_NOT_AVAILABLE.",
-        },
+    offsets_topic_replication_factor: int = config_key(
+        "offsets.topic.replication.factor",
+        3,
+        "Replicas of each __consumer_offsets partition. With fewer unfenced brokers the topic is not created and groups answer "
+        "COORDINATOR_NOT_AVAILABLE.",
     )
-    offsets_topic_segment_bytes: int = field(
-        default=100 * 1024 * 1024,
-        metadata={
-            "key": "offsets.topic.segment.bytes",
-            "doc": "Segment size of __consumer_offsets, in bytes.",
-        },
+    offsets_topic_segment_bytes: int = config_key(
+        "offsets.topic.segment.bytes", 100 * 1024 * 1024, "Segment size of __consumer_offsets, in bytes."
     )
-    offsets_retention_minutes: int = field(
-        default=10_080,
-        metadata={
-            "key": "offsets.retention.minutes",
-            "doc": "Minutes that committed offsets are kept after a group became empty (or, for a consumer without group "
-            "membership and for topics no longer subscribed, after the last commit).",
-        },
+    offsets_retention_minutes: int = config_key(
+        "offsets.retention.minutes",
+        10_080,
+        "Minutes that committed offsets are kept after a group became empty (or, for a consumer without group membership and for topics "
+        "no longer subscribed, after the last commit).",
     )
-    offsets_retention_check_interval_ms: int = field(
-        default=600_000,
-        metadata={
-            "key": "offsets.retention.check.interval.ms",
-            "doc": "How often expired offsets and empty groups are looked for, in ms.",
-        },
+    offsets_retention_check_interval_ms: int = config_key(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        "How often expired offsets and empty groups are looked for, in ms.",
     )
-    offsets_commit_timeout_ms: int = field(
-        default=5_000,
-        metadata={
-            "key": "offsets.commit.timeout.ms",
-            "doc": "How long an answer waits for the group's records to be replicated, in ms; then COORDINATOR_NOT_AVAILABLE.",
-        },
+    offsets_commit_timeout_ms: int = config_key(
+        "offsets.commit.timeout.ms",
+        5_000,
+        "How long an answer waits for the group's records to be replicated, in ms; then COORDINATOR_NOT_AVAILABLE.",
     )
-    offsets_load_buffer_size: int = field(
-        default=5 * 1024 * 1024,
-        metadata={
-            "key": "offsets.load.buffer.size",
-            "doc": "Bytes read at a time while a newly led __consumer_offsets partition is loaded.",
-        },
+    offsets_load_buffer_size: int = config_key(
+        "offsets.load.buffer.size",
+        5 * 1024 * 1024,
+        "Bytes read at a time while a newly led __consumer_offsets partition is loaded.",
     )
-    offset_metadata_max_bytes: int = field(
-        default=4_096,
-        metadata={
-            "key": "offset.metadata.max.bytes",
-            "doc": "Longest metadata string of one committed offset, in UTF-16 units as in Kafka (not bytes, whatever the name says).",
-        },
+    offset_metadata_max_bytes: int = config_key(
+        "offset.metadata.max.bytes",
+        4_096,
+        "Longest metadata string of one committed offset, in UTF-16 units as in Kafka (not bytes, whatever the name says).",
     )
-    group_initial_rebalance_delay_ms: int = field(
-        default=3_000,
-        metadata={
-            "key": "group.initial.rebalance.delay.ms",
-            "doc": "How long the first rebalance of an empty group waits for more members, in ms.",
-        },
+    group_initial_rebalance_delay_ms: int = config_key(
+        "group.initial.rebalance.delay.ms",
+        3_000,
+        "How long the first rebalance of an empty group waits for more members, in ms.",
     )
-    group_min_session_timeout_ms: int = field(
-        default=6_000,
-        metadata={
-            "key": "group.min.session.timeout.ms",
-            "doc": "Shortest session time-out a member may ask for, in ms.",
-        },
+    group_min_session_timeout_ms: int = config_key(
+        "group.min.session.timeout.ms", 6_000, "Shortest session time-out a member may ask for, in ms."
     )
-    group_max_session_timeout_ms: int = field(
-        default=1_800_000,
-        metadata={
-            "key": "group.max.session.timeout.ms",
-            "doc": "Longest session time-out a member may ask for, in ms.",
-        },
+    group_max_session_timeout_ms: int = config_key(
+        "group.max.session.timeout.ms", 1_800_000, "Longest session time-out a member may ask for, in ms."
     )
-    group_max_size: int = field(
-        default=GROUP_MAX_SIZE_UNLIMITED,
-        metadata={"key": "group.max.size", "doc": "Most members of one group of the classic protocol."},
+    group_max_size: int = config_key(
+        "group.max.size", GROUP_MAX_SIZE_UNLIMITED, "Most members of one group of the classic protocol."
     )
-    group_consumer_session_timeout_ms: int = field(
-        default=45_000,
-        metadata={
-            "key": "group.consumer.session.timeout.ms",
-            "doc": "How long a member of the consumer protocol (KIP-848) may be silent before it is out, in ms; a group's own "
-            "consumer.session.timeout.ms comes first.",
-        },
+    group_consumer_session_timeout_ms: int = config_key(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        "How long a member of the consumer protocol (KIP-848) may be silent before it is out, in ms; a group's own "
+        "consumer.session.timeout.ms comes first.",
     )
-    group_consumer_min_session_timeout_ms: int = field(
-        default=45_000,
-        metadata={
-            "key": "group.consumer.min.session.timeout.ms",
-            "doc": "Least consumer.session.timeout.ms of a group, in ms; what is less counts as this.",
-        },
+    group_consumer_min_session_timeout_ms: int = config_key(
+        "group.consumer.min.session.timeout.ms",
+        45_000,
+        "Least consumer.session.timeout.ms of a group, in ms; what is less counts as this.",
     )
-    group_consumer_max_session_timeout_ms: int = field(
-        default=60_000,
-        metadata={
-            "key": "group.consumer.max.session.timeout.ms",
-            "doc": "Most consumer.session.timeout.ms of a group, in ms; what is more counts as this.",
-        },
+    group_consumer_max_session_timeout_ms: int = config_key(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "Most consumer.session.timeout.ms of a group, in ms; what is more counts as this.",
     )
-    group_consumer_heartbeat_interval_ms: int = field(
-        default=5_000,
-        metadata={
-            "key": "group.consumer.heartbeat.interval.ms",
-            "doc": "How often members of the consumer protocol are to be heard, in ms; a group's own consumer.heartbeat.interval.ms "
-            "comes first.",
-        },
+    group_consumer_heartbeat_interval_ms: int = config_key(
+        "group.consumer.heartbeat.interval.ms",
+        5_000,
+        "How often members of the consumer protocol are to be heard, in ms; a group's own consumer.heartbeat.interval.ms comes first.",
     )
-    group_consumer_min_heartbeat_interval_ms: int = field(
-        default=5_000,
-        metadata={
-            "key": "group.consumer.min.heartbeat.interval.ms",
-            "doc": "Least consumer.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
-        },
+    group_consumer_min_heartbeat_interval_ms: int = config_key(
+        "group.consumer.min.heartbeat.interval.ms",
+        5_000,
+        "Least consumer.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
     )
-    group_consumer_max_heartbeat_interval_ms: int = field(
-        default=15_000,
-        metadata={
-            "key": "group.consumer.max.heartbeat.interval.ms",
-            "doc": "Most consumer.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
-        },
+    group_consumer_max_heartbeat_interval_ms: int = config_key(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "Most consumer.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
     )
-    group_consumer_assignment_interval_ms: int = field(
-        default=1_000,
-        metadata={
-            "key": "group.consumer.assignment.interval.ms",
-            "doc": "Least time between two assignments of a group, in ms (KIP-1263): members that come at once cost one; a group's own "
-            "consumer.assignment.interval.ms comes first.",
-        },
+    group_consumer_assignment_interval_ms: int = config_key(
+        "group.consumer.assignment.interval.ms",
+        1_000,
+        "Least time between two assignments of a group, in ms (KIP-1263): members that come at once cost one; a group's own "
+        "consumer.assignment.interval.ms comes first.",
     )
-    group_consumer_min_assignment_interval_ms: int = field(
-        default=0,
-        metadata={
-            "key": "group.consumer.min.assignment.interval.ms",
-            "doc": "Least consumer.assignment.interval.ms of a group, in ms; what is less counts as this.",
-        },
+    group_consumer_min_assignment_interval_ms: int = config_key(
+        "group.consumer.min.assignment.interval.ms",
+        0,
+        "Least consumer.assignment.interval.ms of a group, in ms; what is less counts as this.",
     )
-    group_consumer_max_assignment_interval_ms: int = field(
-        default=15_000,
-        metadata={
-            "key": "group.consumer.max.assignment.interval.ms",
-            "doc": "Most consumer.assignment.interval.ms of a group, in ms; what is more counts as this.",
-        },
+    group_consumer_max_assignment_interval_ms: int = config_key(
+        "group.consumer.max.assignment.interval.ms",
+        15_000,
+        "Most consumer.assignment.interval.ms of a group, in ms; what is more counts as this.",
     )
-    group_consumer_max_size: int = field(
-        default=GROUP_MAX_SIZE_UNLIMITED,
-        metadata={"key": "group.consumer.max.size", "doc": "Most members of one group of the consumer protocol."},
+    group_consumer_max_size: int = config_key(
+        "group.consumer.max.size", GROUP_MAX_SIZE_UNLIMITED, "Most members of one group of the consumer protocol."
     )
-    group_consumer_assignors: tuple[str, ...] = field(
-        default=("uniform", "range"),
-        metadata={
-            "key": "group.consumer.assignors",
-            "doc": "Assignors that members of the consumer protocol may ask for; the first serves those that do not ask.",
-        },
+    group_consumer_assignors: tuple[str, ...] = config_key(
+        "group.consumer.assignors",
+        ("uniform", "range"),
+        "Assignors that members of the consumer protocol may ask for; the first serves those that do not ask.",
     )
-    group_consumer_migration_policy: str = field(
-        default="bidirectional",
-        metadata={
-            "key": "group.consumer.migration.policy",
-            "doc": "Whether groups with members move between the protocols: upgrade (a classic group becomes a consumer group with its "
-            "first member of that protocol), downgrade (back, with the last one), bidirectional or disabled.",
-        },
+    group_consumer_migration_policy: str = config_key(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        "Whether groups with members move between the protocols: upgrade (a classic group becomes a consumer group with its first "
+        "member of that protocol), downgrade (back, with the last one), bidirectional or disabled.",
     )
-    group_consumer_regex_refresh_interval_ms: int = field(
-        default=600_000,
-        metadata={
-            "key": "group.consumer.regex.refresh.interval.ms",
-            "doc": "How often the regular expressions that members subscribe by are resolved anew where no topic came, in ms.",
-        },
+    group_consumer_regex_refresh_interval_ms: int = config_key(
+        "group.consumer.regex.refresh.interval.ms",
+        600_000,
+        "How often the regular expressions that members subscribe by are resolved anew where no topic came, in ms.",
     )
 
     def __post_init__(self) -> None:

@@ -7,13 +7,9 @@ Read next:  raft/core.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-
-def _key(default: Any, key: str | None, doc: str) -> Any:
-    return field(default=default, metadata={"key": key, "doc": doc})
-
+from barnabas_wire.config_key import config_key
 
 SEGMENT_BYTES_MIN = 8 * 1024 * 1024
 
@@ -22,77 +18,78 @@ SEGMENT_BYTES_MIN = 8 * 1024 * 1024
 class QuorumConfig:
     """Timers in ms, sizes in bytes. Defaults are Kafka's."""
 
-    election_timeout_ms: int = _key(
-        1000,
+    election_timeout_ms: int = config_key(
         "controller.quorum.election.timeout.ms",
+        1000,
         "Base of the random election timer: the draw is uniform in [base, 2 × base).",
     )
-    fetch_timeout_ms: int = _key(
-        2000,
+    fetch_timeout_ms: int = config_key(
         "controller.quorum.fetch.timeout.ms",
-        "A voter without a successful fetch for this long starts an election; a leader that no majority fetched from "
-        "for 1.5 times this long resigns.",
+        2000,
+        "A voter without a successful fetch for this long starts an election; a leader that no majority fetched from for 1.5 times this "
+        "long resigns.",
     )
-    election_backoff_ms_max: int = _key(
-        1000,
+    election_backoff_ms_max: int = config_key(
         "controller.quorum.election.backoff.max.ms",
+        1000,
         "Longest wait of a voter before it runs for election after its leader resigned.",
     )
-    request_timeout_ms: int = _key(
-        2000, "controller.quorum.request.timeout.ms", "An unanswered quorum request is given up after this long."
+    request_timeout_ms: int = config_key(
+        "controller.quorum.request.timeout.ms", 2000, "An unanswered quorum request is given up after this long."
     )
-    retry_backoff_ms: int = _key(
-        20, "controller.quorum.retry.backoff.ms", "Wait before a failed quorum request is sent again."
+    retry_backoff_ms: int = config_key(
+        "controller.quorum.retry.backoff.ms", 20, "Wait before a failed quorum request is sent again."
     )
-    append_linger_ms: int = _key(
-        25,
+    append_linger_ms: int = config_key(
         "controller.quorum.append.linger.ms",
-        "Under load records wait for at most this long so that they are written together; "
-        "a lone record is written at once.",
+        25,
+        "Under load records wait for at most this long so that they are written together; a lone record is written at once.",
     )
-    fetch_bytes_max: int = _key(
-        1024 * 1024, "controller.quorum.fetch.max.bytes", "Most bytes in one answer to a quorum fetch."
+    fetch_bytes_max: int = config_key(
+        "controller.quorum.fetch.max.bytes", 1024 * 1024, "Most bytes in one answer to a quorum fetch."
     )
-    fetch_snapshot_bytes_max: int = _key(
-        1024 * 1024,
+    fetch_snapshot_bytes_max: int = config_key(
         "controller.quorum.fetch.snapshot.max.bytes",
+        1024 * 1024,
         "Most bytes of a metadata snapshot that are asked for, or given, at once.",
     )
-    snapshot_after_bytes: int = _key(
-        20 * 1024 * 1024,
+    snapshot_after_bytes: int = config_key(
         "metadata.log.max.record.bytes.between.snapshots",
+        20 * 1024 * 1024,
         "A new metadata snapshot is taken after so many bytes of committed records.",
     )
-    snapshot_interval_ms: int = _key(
-        3_600_000,
+    snapshot_interval_ms: int = config_key(
         "metadata.log.max.snapshot.interval.ms",
+        3_600_000,
         "A new metadata snapshot is taken this long after the last one if anything was committed; 0 = by bytes alone.",
     )
-    retention_bytes: int = _key(
-        100 * 1024 * 1024,
+    retention_bytes: int = config_key(
         "metadata.max.retention.bytes",
+        100 * 1024 * 1024,
         "Older snapshots go, and the metadata log before the next one, when they take more together; -1 = no limit.",
     )
-    retention_ms: int = _key(
-        7 * 24 * 3_600_000,
+    retention_ms: int = config_key(
         "metadata.max.retention.ms",
+        7 * 24 * 3_600_000,
         "The same when the oldest snapshot is older than this; -1 = no limit. The newest snapshot always stays.",
     )
-    segment_bytes: int = _key(
-        1024 * 1024 * 1024, "metadata.log.segment.bytes", "Size of one file of the metadata log; at least 8 MiB."
+    segment_bytes: int = config_key(
+        "metadata.log.segment.bytes", 1024 * 1024 * 1024, "Size of one file of the metadata log; at least 8 MiB."
     )
-    segment_ms: int = _key(
-        7 * 24 * 3_600_000, "metadata.log.segment.ms", "Longest time that one file of the metadata log is written to."
+    segment_ms: int = config_key(
+        "metadata.log.segment.ms", 7 * 24 * 3_600_000, "Longest time that one file of the metadata log is written to."
     )
-    auto_join: bool = _key(
-        False,
+    auto_join: bool = config_key(
         "controller.quorum.auto.join.enable",
+        False,
         "A controller that is no voter and has caught up adds itself to the voters; one that was removed does not.",
     )
-    fetch_wait_ms_max: int = _key(
-        500, None, "How long the leader delays the answer to a fetch for which it has nothing new."
+    fetch_wait_ms_max: int = config_key(
+        None, 500, "How long the leader delays the answer to a fetch for which it has nothing new."
     )
-    observer_session_ms: int = _key(300_000, None, "The leader forgets an observer that was silent for this long.")
+    observer_session_ms: int = config_key(
+        None, 300_000, "The leader forgets an observer that was silent for this long."
+    )
 
     def __post_init__(self) -> None:
         if 2 * self.fetch_wait_ms_max > self.fetch_timeout_ms:

@@ -7,51 +7,35 @@ Read next:  services.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from barnabas_wire.config_key import config_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConfig:
     """What the Kafka API handlers take from the node's properties."""
 
-    auto_create_topics_enable: bool = field(
-        default=True,
-        metadata={
-            "key": "auto.create.topics.enable",
-            "doc": "Create a topic that a client names in a Metadata request and that does not exist yet.",
-        },
+    auto_create_topics_enable: bool = config_key(
+        "auto.create.topics.enable",
+        True,
+        "Create a topic that a client names in a Metadata request and that does not exist yet.",
     )
-    num_partitions: int = field(
-        default=1,
-        metadata={"key": "num.partitions", "doc": "Partitions of a topic whose creator did not say how many."},
+    num_partitions: int = config_key("num.partitions", 1, "Partitions of a topic whose creator did not say how many.")
+    default_replication_factor: int = config_key(
+        "default.replication.factor", 1, "Replicas per partition of a topic whose creator did not say how many."
     )
-    default_replication_factor: int = field(
-        default=1,
-        metadata={
-            "key": "default.replication.factor",
-            "doc": "Replicas per partition of a topic whose creator did not say how many.",
-        },
+    delete_topic_enable: bool = config_key(
+        "delete.topic.enable", True, "Allow topics to be deleted through the Kafka API."
     )
-    delete_topic_enable: bool = field(
-        default=True,
-        metadata={"key": "delete.topic.enable", "doc": "Allow topics to be deleted through the Kafka API."},
+    delegation_token_secret_key: str | None = config_key(
+        "delegation.token.secret.key",
+        None,
+        "Secret from which the HMACs of delegation tokens follow; the same on every node. Without it there are no tokens.",
+        sensitive=True,
     )
-    delegation_token_secret_key: str | None = field(
-        default=None,
-        repr=False,
-        metadata={
-            "key": "delegation.token.secret.key",
-            "doc": "Secret from which the HMACs of delegation tokens follow; the same on every node. Without it there are no "
-            "tokens.",
-            "sensitive": True,
-        },
-    )
-    max_request_partition_size_limit: int = field(
-        default=2000,
-        metadata={
-            "key": "max.request.partition.size.limit",
-            "doc": "Most partitions in one DescribeTopicPartitions response.",
-        },
+    max_request_partition_size_limit: int = config_key(
+        "max.request.partition.size.limit", 2000, "Most partitions in one DescribeTopicPartitions response."
     )
 
     def __post_init__(self) -> None:

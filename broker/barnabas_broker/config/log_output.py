@@ -14,11 +14,12 @@ import logging
 import logging.handlers
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.loggers import LEVELS
+from barnabas_wire.config_key import config_key
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -34,35 +35,25 @@ class LogFormat(enum.Enum):
 class LogOutputConfig:
     """Keys of the node's own log; the logs of records are LogConfig's."""
 
-    form: LogFormat = field(
-        default=LogFormat.TEXT,
-        metadata={
-            "key": "log.format",
-            "doc": "Form of the node's own log: text, or json, an object a line with time, level, logger, node, message, "
-            "and exception where there is one.",
-        },
+    form: LogFormat = config_key(
+        "log.format",
+        LogFormat.TEXT,
+        "Form of the node's own log: text, or json, an object a line with time, level, logger, node, message, and exception where there "
+        "is one.",
     )
-    level: str | None = field(
-        default=None,
-        metadata={
-            "key": "log.level",
-            "doc": "FATAL, ERROR, WARN, INFO, DEBUG or TRACE; then NAME=LEVEL for single loggers, comma-separated: "
-            "INFO,barnabas_replication=DEBUG. Else BARNABAS_LOG_LEVEL, else INFO. While a broker runs: barnabas broker log-level.",
-        },
+    level: str | None = config_key(
+        "log.level",
+        None,
+        "FATAL, ERROR, WARN, INFO, DEBUG or TRACE; then NAME=LEVEL for single loggers, comma-separated: "
+        "INFO,barnabas_replication=DEBUG. Else BARNABAS_LOG_LEVEL, else INFO. While a broker runs: barnabas broker log-level.",
     )
-    file: str | None = field(
-        default=None, metadata={"key": "log.file", "doc": "File of the node's own log; standard error if not set."}
+    file: str | None = config_key("log.file", None, "File of the node's own log; standard error if not set.")
+    file_max_bytes: int = config_key(
+        "log.file.max.bytes",
+        100 * 1024 * 1024,
+        "Size at which log.file is renamed to its name with .1, and so on; 0 = never.",
     )
-    file_max_bytes: int = field(
-        default=100 * 1024 * 1024,
-        metadata={
-            "key": "log.file.max.bytes",
-            "doc": "Size at which log.file is renamed to its name with .1, and so on; 0 = never.",
-        },
-    )
-    file_backups: int = field(
-        default=5, metadata={"key": "log.file.backups", "doc": "How many renamed log files are kept."}
-    )
+    file_backups: int = config_key("log.file.backups", 5, "How many renamed log files are kept.")
 
     def levels(self) -> dict[str, int]:
         """Level by logger name, "" for all others. Raises ConfigError."""

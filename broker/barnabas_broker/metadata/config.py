@@ -11,12 +11,14 @@ Read next:  lifecycle.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from barnabas_wire.config_key import config_key
 
 
 def _key(default: int, key: str, doc: str) -> Any:
-    return field(default=default, metadata={"key": key, "doc": doc})
+    return config_key(key, default, doc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 from barnabas_broker.api.config import ApiConfig
@@ -47,6 +47,7 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
 from barnabas_wire.client.security import ClientSecurity
+from barnabas_wire.config_key import config_key
 from barnabas_wire.java_properties import decode_properties, parse_properties
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
@@ -62,91 +63,68 @@ CONTROLLER = "controller"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
-def _key(name: str, doc: str) -> dict[str, str]:
-    return {"key": name, "doc": doc}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Who this node is and where it listens."""
 
-    process_roles: tuple[str, ...] = field(
-        metadata=_key("process.roles", "Roles of this process: broker, controller, or both.")
+    process_roles: tuple[str, ...] = config_key(
+        "process.roles", MISSING, "Roles of this process: broker, controller, or both."
     )
-    node_id: int = field(metadata=_key("node.id", "Id of this node, 0 or greater, unique in the cluster."))
-    log_dirs: tuple[str, ...] = field(
-        metadata=_key("log.dirs", "Directories of the data logs, comma-separated; each is formatted once.")
+    node_id: int = config_key("node.id", MISSING, "Id of this node, 0 or greater, unique in the cluster.")
+    log_dirs: tuple[str, ...] = config_key(
+        "log.dirs", MISSING, "Directories of the data logs, comma-separated; each is formatted once."
     )
-    metadata_log_dir: str | None = field(
-        default=None,
-        metadata=_key("metadata.log.dir", "Directory of the metadata log; the first of log.dirs if not set."),
+    metadata_log_dir: str | None = config_key(
+        "metadata.log.dir", None, "Directory of the metadata log; the first of log.dirs if not set."
     )
-    listeners: tuple[str, ...] = field(
-        default=("PLAINTEXT://127.0.0.1:9092",),
-        metadata=_key("listeners", "Where this node listens, NAME://host:port; an empty host means loopback."),
+    listeners: tuple[str, ...] = config_key(
+        "listeners",
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Where this node listens, NAME://host:port; an empty host means loopback.",
     )
-    advertised_listeners: tuple[str, ...] = field(
-        default=(),
-        metadata=_key(
-            "advertised.listeners",
-            "The addresses that clients connect to; the listeners if not set. auto: where a listener is bound to every address, each "
-            "client is told the one of this host that its own connection came to, and brokers the one that leads to the controllers.",
-        ),
+    advertised_listeners: tuple[str, ...] = config_key(
+        "advertised.listeners",
+        (),
+        "The addresses that clients connect to; the listeners if not set. auto: where a listener is bound to every address, each client "
+        "is told the one of this host that its own connection came to, and brokers the one that leads to the controllers.",
     )
-    controller_listener_names: tuple[str, ...] = field(
-        default=("CONTROLLER",),
-        metadata=_key("controller.listener.names", "Listeners that speak gRPC between controllers and brokers."),
+    controller_listener_names: tuple[str, ...] = config_key(
+        "controller.listener.names", ("CONTROLLER",), "Listeners that speak gRPC between controllers and brokers."
     )
-    inter_broker_listener_name: str | None = field(
-        default=None,
-        metadata=_key(
-            "inter.broker.listener.name", "Listener that followers fetch from; the first Kafka listener if not set."
-        ),
+    inter_broker_listener_name: str | None = config_key(
+        "inter.broker.listener.name", None, "Listener that followers fetch from; the first Kafka listener if not set."
     )
-    quorum_bootstrap_servers: tuple[str, ...] = field(
-        metadata=_key(
-            "controller.quorum.bootstrap.servers", "host:port of controllers' gRPC listeners, comma-separated."
-        )
+    quorum_bootstrap_servers: tuple[str, ...] = config_key(
+        "controller.quorum.bootstrap.servers", MISSING, "host:port of controllers' gRPC listeners, comma-separated."
     )
-    rack: str | None = field(
-        default=None, metadata=_key("broker.rack", "Rack of this broker; replicas spread across racks.")
+    rack: str | None = config_key("broker.rack", None, "Rack of this broker; replicas spread across racks.")
+    admin_listeners: tuple[str, ...] = config_key(
+        "admin.listeners",
+        ("127.0.0.1:9190",),
+        "host:port of the gRPC admin service, which listener.security.protocol.map calls ADMIN; NAME://host:port for one that the map "
+        "calls otherwise.",
     )
-    admin_listeners: tuple[str, ...] = field(
-        default=("127.0.0.1:9190",),
-        metadata=_key(
-            "admin.listeners",
-            "host:port of the gRPC admin service, which listener.security.protocol.map calls ADMIN; NAME://host:port for one that the "
-            "map calls otherwise.",
-        ),
+    admin_allow_remote: bool = config_key(
+        "admin.listeners.allow.remote",
+        False,
+        "Accept an admin listener off loopback although it has no authentication (ADMIN:SSL or ADMIN:SASL_SSL in "
+        "listener.security.protocol.map): anyone who reaches it administers the cluster.",
     )
-    admin_allow_remote: bool = field(
-        default=False,
-        metadata=_key(
-            "admin.listeners.allow.remote",
-            "Accept an admin listener off loopback although it has no authentication (ADMIN:SSL or ADMIN:SASL_SSL in "
-            "listener.security.protocol.map): anyone who reaches it administers the cluster.",
-        ),
+    controller_allow_remote: bool = config_key(
+        "controller.listeners.allow.remote",
+        False,
+        "Accept a controller listener off loopback although it has no authentication (CONTROLLER:SSL in "
+        "listener.security.protocol.map): anyone who reaches it may vote, register brokers and change the metadata.",
     )
-    controller_allow_remote: bool = field(
-        default=False,
-        metadata=_key(
-            "controller.listeners.allow.remote",
-            "Accept a controller listener off loopback although it has no authentication (CONTROLLER:SSL in "
-            "listener.security.protocol.map): anyone who reaches it may vote, register brokers and change the metadata.",
-        ),
+    controller_dial_plaintext: bool = config_key(
+        DIAL_PLAINTEXT,
+        False,
+        "While controller listeners go over from plain text to TLS, node after node: call each as it speaks, in plain text too. Set it "
+        "on every node before the first one changes, take it off after the last: until then who sits between two nodes can keep them in "
+        "plain text.",
     )
-    controller_dial_plaintext: bool = field(
-        default=False,
-        metadata=_key(
-            DIAL_PLAINTEXT,
-            "While controller listeners go over from plain text to TLS, node after node: call each as it speaks, in plain text too. "
-            "Set it on every node before the first one changes, take it off after the last: until then who sits between two nodes can "
-            "keep them in plain text.",
-        ),
-    )
-    metrics_listeners: tuple[str, ...] = field(
-        default=("127.0.0.1:9464",),
-        metadata=_key("metrics.listeners", "host:port of /metrics, /livez, /readyz and /healthz."),
+    metrics_listeners: tuple[str, ...] = config_key(
+        "metrics.listeners", ("127.0.0.1:9464",), "host:port of /metrics, /livez, /readyz and /healthz."
     )
 
     @property

@@ -7,27 +7,25 @@ Read next:  audit.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from barnabas_wire.config_key import config_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditConfig:
     """What a node takes from its properties."""
 
-    audit_log_path: str = field(
-        default="",
-        metadata={
-            "key": "audit.log.path",
-            "doc": "File that changes of the metadata are appended to, a JSON object a line; denials, logins and data changes have files "
-            "beside it: its name with .denied, .login, .login-refused, .data-change and .offsets. Empty: none is written.",
-        },
+    audit_log_path: str = config_key(
+        "audit.log.path",
+        "",
+        "File that changes of the metadata are appended to, a JSON object a line; denials, logins and data changes have files beside "
+        "it: its name with .denied, .login, .login-refused, .data-change and .offsets. Empty: none is written.",
     )
-    audit_log_max_bytes: int = field(
-        default=64 * 1024 * 1024,
-        metadata={
-            "key": "audit.log.max.bytes",
-            "doc": "Size at which each file of the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
-        },
+    audit_log_max_bytes: int = config_key(
+        "audit.log.max.bytes",
+        64 * 1024 * 1024,
+        "Size at which each file of the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
     )
 
     def __post_init__(self) -> None:

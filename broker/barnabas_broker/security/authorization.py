@@ -7,36 +7,31 @@ Read next:  access.py; barnabas_quorum/image/authorizer.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER, Authorizer, parse_super_users
+from barnabas_wire.config_key import config_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationConfig:
     """What a node takes from its properties; the same on every node."""
 
-    authorizer_class_name: str = field(
-        default="",
-        metadata={
-            "key": "authorizer.class.name",
-            "doc": f"Enforce the cluster's ACLs: {STANDARD_AUTHORIZER}, whose rules are followed. Empty: everybody may do everything.",
-        },
+    authorizer_class_name: str = config_key(
+        "authorizer.class.name",
+        "",
+        f"Enforce the cluster's ACLs: {STANDARD_AUTHORIZER}, whose rules are followed. Empty: everybody may do everything.",
     )
-    super_users: str = field(
-        default="",
-        metadata={
-            "key": "super.users",
-            "doc": "Principals that may do everything, User:NAME with semicolons between them. The brokers' own belong here, or they need "
-            "an ACL that allows CLUSTER_ACTION.",
-        },
+    super_users: str = config_key(
+        "super.users",
+        "",
+        "Principals that may do everything, User:NAME with semicolons between them. The brokers' own belong here, or they need an ACL "
+        "that allows CLUSTER_ACTION.",
     )
-    allow_everyone_if_no_acl_found: bool = field(
-        default=False,
-        metadata={
-            "key": "allow.everyone.if.no.acl.found",
-            "doc": "Whether a resource that no ACL is about is open to everybody, or only to super users.",
-        },
+    allow_everyone_if_no_acl_found: bool = config_key(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether a resource that no ACL is about is open to everybody, or only to super users.",
     )
 
     def __post_init__(self) -> None:

@@ -7,8 +7,10 @@ Read next:  export.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from barnabas_wire.config_key import config_key
 
 SCHEMES = ("http", "https")
 
@@ -17,20 +19,16 @@ SCHEMES = ("http", "https")
 class TracingConfig:
     """Which produces are traced, and who gets the traces."""
 
-    otlp_endpoint: str = field(
-        default="",
-        metadata={
-            "key": "tracing.otlp.endpoint",
-            "doc": "Where traces of produce requests go, by OTLP over gRPC: http://HOST:4317, or https://HOST:4317 for TLS with the "
-            "system's authorities. Empty: nothing is traced. It needs the extra barnabas[otel].",
-        },
+    otlp_endpoint: str = config_key(
+        "tracing.otlp.endpoint",
+        "",
+        "Where traces of produce requests go, by OTLP over gRPC: http://HOST:4317, or https://HOST:4317 for TLS with the system's "
+        "authorities. Empty: nothing is traced. It needs the extra barnabas[otel].",
     )
-    sample_ratio: float = field(
-        default=0.01,
-        metadata={
-            "key": "tracing.sample.ratio",
-            "doc": "Share of the produce requests that are traced, from 0 to 1. Each that is costs about as much as two that are not.",
-        },
+    sample_ratio: float = config_key(
+        "tracing.sample.ratio",
+        0.01,
+        "Share of the produce requests that are traced, from 0 to 1. Each that is costs about as much as two that are not.",
     )
 
     def __post_init__(self) -> None:

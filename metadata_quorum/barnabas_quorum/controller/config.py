@@ -7,12 +7,14 @@ Read next:  brokers.py, sessions.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from barnabas_wire.config_key import config_key
 
 
 def _key(default: Any, key: str, doc: str) -> Any:
-    return field(default=default, metadata={"key": key, "doc": doc})
+    return config_key(key, default, doc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +95,11 @@ class ControllerConfig:
     broker_replicas_max: int = _key(
         0, "broker.replicas.max", "Most replicas on one broker, counting what a request would add; 0 = no limit."
     )
-    delegation_token_secret_key: str | None = field(
-        default=None,
-        repr=False,
-        metadata={
-            "key": "delegation.token.secret.key",
-            "doc": "Secret from which the HMACs of delegation tokens are derived; the same on every node. Without it there are no "
-            "tokens.",
-            "sensitive": True,
-        },
+    delegation_token_secret_key: str | None = config_key(
+        "delegation.token.secret.key",
+        None,
+        "Secret from which the HMACs of delegation tokens are derived; the same on every node. Without it there are no tokens.",
+        sensitive=True,
     )
     delegation_token_max_lifetime_ms: int = _key(
         7 * 24 * 3_600_000,
