@@ -220,10 +220,9 @@ def _note(data, count, base_offset, table, secret):  # type: ignore[no-untyped-d
         if at < 0 or size & _ONE or size >> _ONE > _U64(stop - at):
             return -1
         end = at + np.int64(size >> _ONE)
-        at += 1
-        while at < stop and data[at] >= 128:  # timestamp delta
-            at += 1
-        at += 1
+        _, at = _raw_varint(data, at + 1, stop)  # timestamp delta
+        if at < 0:
+            return -1
         delta, at = _raw_varint(data, at, stop)
         if at < 0 or delta > _DELTA_MAX:
             return -1

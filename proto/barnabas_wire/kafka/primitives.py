@@ -99,44 +99,6 @@ def write_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def uvarint_size(value: int) -> int:
-    """How many bytes write_uvarint(value) has."""
-    return 1 if value < 0x80 else (value.bit_length() + 6) // 7
-
-
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """Zigzag varint of up to 64 bits (record fields) -> (value, next position). MalformedMessage beyond 10 bytes."""
-    byte = data[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value = byte & 0x7F
-    shift = 7
-    while shift <= 63:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 64:
-                raise MalformedMessage("varint beyond 64 bits")
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    raise MalformedMessage("varint longer than 10 bytes")
-
-
-def write_varlong(value: int) -> bytes:
-    """Zigzag varint of a 64-bit signed value; a 32-bit one gets the same bytes as Kafka's varint."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return ONE_BYTE[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def read_tagged_fields(data: Buffer, position: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
     """A tagged-field section (KIP-482) -> ((tag, position, size) of each field, position after the section)."""
     fields = []

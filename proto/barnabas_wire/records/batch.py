@@ -34,10 +34,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
 from barnabas_wire.records.compression import CompressionType, compress, decompress
 from barnabas_wire.records.crc32c import crc32c
+from barnabas_wire.records.walk import CorruptBatch as CorruptBatch
+from barnabas_wire.records.walk import read_varint, write_varint
 from barnabas_wire.tuples import new_tuple
 
 Buffer = bytes | bytearray | memoryview
@@ -66,12 +67,6 @@ _LEADER_EPOCH: Final = struct.Struct(">i")
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 _RECORD_BYTES_MIN: Final = 7
-
-
-class CorruptBatch(KafkaError):
-    """Bytes that are no whole, sound record batch."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class BatchHeader(NamedTuple):
@@ -408,32 +403,32 @@ def empty_batch(offset: Offset, leader_epoch: Epoch) -> bytes:
 
 def _encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp_ms: int) -> None:
     body = bytearray(1)
-    _write_varint(body, record.timestamp_ms - base_timestamp_ms)
-    _write_varint(body, record.offset - base_offset)
+    write_varint(body, record.timestamp_ms - base_timestamp_ms)
+    write_varint(body, record.offset - base_offset)
     _write_nullable(body, record.key)
     _write_nullable(body, record.value)
-    _write_varint(body, len(record.headers))
+    write_varint(body, len(record.headers))
     for name, value in record.headers:
         _write_nullable(body, header_name_bytes(name))
         _write_nullable(body, value)
-    _write_varint(out, len(body))
+    write_varint(out, len(body))
     out += body
 
 
 def _decode_record(
     payload: bytes, position: int, header: BatchHeader, append_time_ms: int | None
 ) -> tuple[Record, int]:
-    length, position = _read_varint(payload, position)
+    length, position = read_varint(payload, position)
     end = position + length
     if length < _RECORD_BYTES_MIN - 1 or end > len(payload):
         raise CorruptBatch(f"a record of {length} bytes at {position} passes the end of {len(payload)}")
-    timestamp_delta_ms, position = _read_varint(payload, position + 1)
-    offset_delta, position = _read_varint(payload, position)
+    timestamp_delta_ms, position = read_varint(payload, position + 1)
+    offset_delta, position = read_varint(payload, position)
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise CorruptBatch(f"offset delta {offset_delta} is outside 0..{header.last_offset_delta}")
     key, position = _read_nullable(payload, position, end)
     value, position = _read_nullable(payload, position, end)
-    header_count, position = _read_varint(payload, position)
+    header_count, position = read_varint(payload, position)
     if not 0 <= header_count <= (end - position) // 2:
         raise CorruptBatch(f"{header_count} headers do not fit into {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
@@ -449,41 +444,16 @@ def _decode_record(
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers)), position
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    zigzag = (value << 1) ^ (value >> 63)
-    while zigzag > 0x7F:
-        out.append((zigzag & 0x7F) | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-
-
 def _write_nullable(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)  # zigzag of -1
         return
-    _write_varint(out, len(value))
+    write_varint(out, len(value))
     out += value
 
 
-def _read_varint(payload: bytes, position: int) -> tuple[int, int]:
-    result = shift = 0
-    end = len(payload)
-    while True:
-        if position >= end:
-            raise CorruptBatch("a varint passes the end of the batch")
-        byte = payload[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise CorruptBatch("a varint is longer than ten bytes")
-    return (result >> 1) ^ -(result & 1), position
-
-
 def _read_nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(payload, position)
+    length, position = read_varint(payload, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:

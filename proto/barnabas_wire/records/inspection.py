@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, CorruptBatch
 from barnabas_wire.records.compression import CompressionType, CorruptCompressedData, decompress, first_lz4_frame
+from barnabas_wire.records.walk import walk
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
@@ -258,35 +260,14 @@ def find_time(records: bytes, *, count: int, from_offset: int, from_ms: int) -> 
     from_offset, from_ms: deltas, as in DatedRecord. None where no record is at or after the offset. Raises CorruptBatch where
     the records up to the one that is found are cut off or pass the end.
     """
-    at, stop = 0, len(records)
     offset, newest = -1, INT64_MIN - 1
-    try:
-        for _ in range(count):
-            size = records[at]
-            at += 1
-            if size >= 0x80:
-                size, at = _long(records, at, INT32_DIGITS)
-            end = at + (size >> 1)
-            if size & 1 or end > stop:
-                raise CorruptBatch("a record passes the end of its batch")
-            at += 1  # attributes
-            elapsed = records[at]
-            at += 1
-            if elapsed >= 0x80:
-                elapsed, at = _long(records, at, INT64_DIGITS)
-            elapsed = (elapsed >> 1) ^ -(elapsed & 1)
-            if elapsed > newest:  # only such a one can be what is looked for
-                delta = records[at]
-                at += 1
-                if delta >= 0x80:
-                    delta, at = _long(records, at, INT32_DIGITS)
-                if delta >> 1 >= from_offset and not delta & 1:
-                    if elapsed >= from_ms:
-                        return DatedRecord(delta >> 1, elapsed)
-                    offset, newest = delta >> 1, elapsed
-            at = end
-    except (IndexError, _LongNumber):
-        raise CorruptBatch("a record is cut off in its batch") from None
+    for _, elapsed, delta, _, _, _ in islice(walk(records, count=count), count):
+        elapsed = (elapsed >> 1) ^ -(elapsed & 1)
+        # Only one that is newer than all before it can be what is looked for.
+        if elapsed > newest and delta >> 1 >= from_offset and not delta & 1:
+            if elapsed >= from_ms:
+                return DatedRecord(delta >> 1, elapsed)
+            offset, newest = delta >> 1, elapsed
     return None if offset < 0 else DatedRecord(offset, newest)
 
 
