@@ -64,6 +64,14 @@ class Fetcher:
         self._is_interrupted = False
         self._watchdog: asyncio.TimerHandle | None = None
 
+    def __repr__(self) -> str:
+        """Its state in one line: whom it asks, for how much, and what it waits for."""
+        doing = "asks" if self._fetch_began_s is not None else "pauses" if self._failures else "waits"
+        session = f", session {self._followed.session_id}" if self._followed.session_id else ""
+        failed = f", {self._failures} failures" if self._failures else ""
+        doing = "stopped" if self.is_stopped else doing
+        return f"<fetcher of {self.leader_id}, partitions: {len(self._followed)}{session}, {doing}{failed}>"
+
     # ------------------------------------------------------------------ called by the pool
 
     def __len__(self) -> int:

@@ -214,6 +214,33 @@ class Partition:
         self.high_watermark = Offset(0)
         self.set_high_watermark(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
 
+    def __repr__(self) -> str:
+        """Its state in one line: its role, its log, who is where, and who waits."""
+        log = self.log
+        role = (
+            "leads"
+            if self.is_leader
+            else f"follows {self.leader_id} in"
+            if self.leader_id >= 0
+            else "follows nobody in"
+        )
+        said = [
+            f"{self.topic_partition} {role} epoch {self.leader_epoch}: {log.log_start_offset}..{log.log_end_offset}"
+        ]
+        if log.written_end_offset < log.log_end_offset:
+            said.append(f"written {log.written_end_offset}")
+        said.append(f"flushed {log.flushed_end_offset}, HW {self.high_watermark}")
+        if self.is_leader:
+            said.append(f"ISR {_names(self.isr.committed)}")
+            said += [f"{number} at {max(0, each.end_offset)}" for number, each in sorted(self.remotes.items())]
+            if self.proposal is not None:
+                said.append(f"proposes {_names(member.broker_id for member in self.proposal.new_isr)}")
+        if self.waiting_for_commit or self.waiting_for_flush:
+            said.append(f"{len(self.waiting_for_commit) + len(self.waiting_for_flush)} waiting")
+        if self.storage_error is not None or self.fault is not None:
+            said.append(f"its disk failed: {self.storage_error}" if self.fault is None else self.fault.name)
+        return f"<{', '.join(said)}>"
+
     # ------------------------------------------------------------------ what it is
 
     @property
@@ -487,3 +514,7 @@ class Partition:
                     f"min.insync.replicas asks for {self.min_isr}"
                 )
             )
+
+
+def _names(brokers: Iterable[BrokerId]) -> str:
+    return " ".join(map(str, sorted(brokers)))

@@ -43,6 +43,7 @@ from barnabas_wire.kafka.ids import Uuid
 from tests.broker.coordinator.consumer_driver import Consumer, ConsumerDriver
 from tests.broker.coordinator.group_driver import DELAY_MS, GROUP, TOPIC
 from tests.broker.coordinator.test_group_migration import Cooperative, assignment, subscription
+from tests.scenarios.runner import Scenario
 
 START_MS = 1_000_000
 
@@ -60,7 +61,7 @@ class _Printing(ConsumerDriver):
         self.printed += [f"  {_record(self, record)}" for record in self.log[before:]]
 
 
-class GroupScenario:
+class GroupScenario(Scenario):
     """One shard, its log, and a clock that stands still."""
 
     def __init__(self) -> None:

@@ -63,6 +63,7 @@ from barnabas_quorum.raft.messages import (
 from barnabas_quorum.raft.roles import Prospective
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from tests.scenarios.runner import Scenario
 
 SLICE_BYTES = 10
 
@@ -126,7 +127,7 @@ class Node:
         self.sets = [] if snapshot.voters is None else [(Offset(self.base - 1), snapshot.voters)]
 
 
-class RaftScenario:
+class RaftScenario(Scenario):
     """See the module."""
 
     def __init__(self) -> None:

@@ -28,6 +28,9 @@ class Scenario(Protocol):
         """Do what one line says; returns the lines it prints. Raises ValueError for a line it does not know."""
         ...
 
+    def close(self) -> None:
+        """The script has ended."""
+
 
 @dataclass
 class Block:
@@ -65,9 +68,12 @@ def play(path: Path, make_scenario: Callable[[], Scenario]) -> str:
     """The script with what it prints now."""
     scenario = make_scenario()
     parts = []
-    for block in parse(path.read_text()):
-        printed = [line for command in block.commands for line in scenario.run(command)]
-        parts.append("\n".join([*block.source, SEPARATOR, *printed]) + "\n")
+    try:
+        for block in parse(path.read_text()):
+            printed = [line for command in block.commands for line in scenario.run(command)]
+            parts.append("\n".join([*block.source, SEPARATOR, *printed]) + "\n")
+    finally:
+        scenario.close()
     return "\n".join(parts)
 
 
@@ -75,12 +81,16 @@ def scripts() -> list[tuple[Path, Callable[[], Scenario]]]:
     """Every script with its interpreter, by the folder it lies in."""
     from tests.scenarios.group_scenario import GroupScenario
     from tests.scenarios.raft_scenario import RaftScenario
+    from tests.scenarios.replica_scenario import ReplicaScenario
     from tests.scenarios.transaction_scenario import TransactionScenario
 
     interpreters: dict[str, Callable[[], Scenario]] = {
+        "fetch": ReplicaScenario,
         "group": GroupScenario,
+        "isr": ReplicaScenario,
         "raft": RaftScenario,
         "transaction": TransactionScenario,
+        "truncation": ReplicaScenario,
     }
     return [
         (path, interpreter)

@@ -34,11 +34,12 @@ from barnabas_coordination.transaction.state import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from tests.scenarios.runner import Scenario
 
 CONFIG = TransactionCoordinatorConfig(abort_timed_out_interval_ms=1_000, transactional_id_expiration_ms=1_000_000)
 
 
-class TransactionScenario:
+class TransactionScenario(Scenario):
     """One coordinator, its log, and a clock that stands still."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas_log.cleaner.process import Transform
 from barnabas_log.config import FlushOnAcks, LogConfig, LogManagerConfig
-from barnabas_log.disk import RealDisk
+from barnabas_log.disk import Disk, RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_log.opening import open_partition_log
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -427,12 +427,16 @@ class MemoryController:
             registered = self.image.cluster.brokers.get(member.broker_id)
             if registered is None or not registered.is_active or member.broker_epoch not in (-1, registered.epoch):
                 return refuse(ErrorCode.INELIGIBLE_REPLICA)
-        isr = tuple(member.broker_id for member in item.new_isr)
-        self.commit(PartitionChangeRecord(topic_id=item.topic_id, partition_id=item.partition, isr=isr))
+        self.commit(self.isr_change(item))
         after = self.registration(item.topic, item.partition)
         return AlterPartitionOutcome(
             item.topic_id, item.partition, None, after.leader, after.leader_epoch, after.isr, after.partition_epoch
         )
+
+    def isr_change(self, item: AlterPartitionItem) -> Record:
+        """What an accepted proposal becomes: the ISR alone, without eligible replicas."""
+        isr = tuple(member.broker_id for member in item.new_isr)
+        return PartitionChangeRecord(topic_id=item.topic_id, partition_id=item.partition, isr=isr)
 
 
 class MemoryPeer:
@@ -512,7 +516,7 @@ class MemoryBroker:
         """Start the process and register it; leading and following begins with the image as it is then, or with an older."""
         cluster = self.cluster
         self.epoch = -1
-        self.disk = RealDisk()
+        self.disk = cluster.make_disk(self.id)
         self.logs = LogManager(
             disk=self.disk,
             directories=[self.path],
@@ -530,7 +534,7 @@ class MemoryBroker:
             logs=self.logs,
             log_config=lambda topic, image: cluster.log_config,
             controller=cluster.controller,
-            peers=lambda leader, endpoint: MemoryPeer(cluster, follower=self.id, leader=leader),
+            peers=lambda leader, endpoint: cluster.make_peer(self.id, leader),
             clock_ms=lambda: 1_700_000_000_000,
             random=Random(self.id),
             listener=self.listener,
@@ -666,6 +670,11 @@ class MiniCluster:
             replica_fetch_silence_ms_max=silence_ms,
             replica_fetch_backoff_ms=200,
             replica_fetch_wait_ms_max=fetch_wait_ms,
+        )
+        self.make_disk: Callable[[int], Disk] = lambda broker_id: RealDisk()
+        """Of a broker that starts from then on."""
+        self.make_peer: Callable[[int, int], MemoryPeer] = lambda follower, leader: MemoryPeer(
+            self, follower=follower, leader=leader
         )
         self.manager_config: LogManagerConfig | None = None
         self.transform: Transform | None = None
