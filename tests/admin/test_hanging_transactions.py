@@ -246,7 +246,7 @@ def test_a_late_marker_of_a_former_coordinator_does_not_touch_offsets(cluster: L
         async def commit(offset: int) -> None:
             add = AddOffsetsToTxnRequest("copier", *producer, group)
             assert not (await _call_in(client, "copier", add, version=3)).error_code
-            offsets = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset)])]
+            offsets = [TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, offset)])]
             asked = TxnOffsetCommitRequest("copier", group, *producer, topics=offsets)
             answer = await _call_in(client, "copier", asked, version=3)
             assert not answer.topics[0].partitions[0].error_code, answer

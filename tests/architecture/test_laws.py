@@ -126,6 +126,21 @@ def test_the_generated_pages_of_the_documentation_are_fresh() -> None:
     assert not stale_pages(is_check=True), "run `make docs-reference` and commit"
 
 
+def test_every_version_that_kafka_serves_is_served_or_is_missing_for_a_reason() -> None:
+    from barnabas_broker.api.registry import VERSIONS_SERVED
+    from docs.kafka_apis import KAFKA_RANGES, NOT_SERVED
+
+    ours = {key: (lowest, highest) for key, lowest, highest in VERSIONS_SERVED}
+    assert not NOT_SERVED.keys() - KAFKA_RANGES.keys()
+    assert not ours.keys() & NOT_SERVED.keys(), "served by now: take the reason out"
+    less = {
+        key.name: (ours.get(key), theirs)
+        for key, theirs in KAFKA_RANGES.items()
+        if key not in NOT_SERVED and not (key in ours and ours[key][0] <= theirs[0] and ours[key][1] >= theirs[1])
+    }
+    assert not less, "less than Apache Kafka serves"
+
+
 def test_every_link_in_the_documents_leads_to_a_file() -> None:
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     assert len(documents) > 10

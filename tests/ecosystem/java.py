@@ -21,6 +21,9 @@ FETCH_TIMEOUT_S = 240.0
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m")
 STOP_TIMEOUT_S = 30.0
 RUNTIME = "java"
+STREAMS = "pom.xml"
+CONNECT = "connect.xml"
+"""Projects: which jars a program has."""
 
 
 @functools.cache
@@ -31,14 +34,15 @@ def missing() -> str | None:
             return f"the systems that stand on Kafka need {tool}"
     try:
         classpath()
+        classpath(CONNECT)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return "the jars of Kafka Streams and Connect are not in the local Maven cache: `make ecosystem` fetches them"
     return None
 
 
 @functools.cache
-def classpath() -> str:
-    """Every jar of pom.xml, from the local Maven cache; `make ecosystem` fetches those that are missing.
+def classpath(pom: str = STREAMS) -> str:
+    """Every jar of that project, from the local Maven cache; `make ecosystem` fetches those that are missing.
 
     Raises CalledProcessError, TimeoutExpired.
     """
@@ -49,7 +53,7 @@ def classpath() -> str:
             "-q",
             "-B",
             "-f",
-            str(HERE / "pom.xml"),
+            str(HERE / pom),
             "dependency:build-classpath",
             f"-Dmdep.outputFile={answer}",
         ]
@@ -90,13 +94,13 @@ def java_copier(directory: Path) -> list[str]:
 class JavaProgram:
     """One program in a process of its own; one of ours ends when its standard input does."""
 
-    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *arguments: str, pom: str = STREAMS) -> None:
         """directory: where it was compiled into, if it is ours; its output goes there."""
         self.output = directory / f"{name.rpartition('.')[2]}-{len(list(directory.glob('*.log')))}.log"
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 [RUNTIME, *FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", name, *arguments],
-                env={**os.environ, "CLASSPATH": f"{directory}{os.pathsep}{classpath()}"},
+                env={**os.environ, "CLASSPATH": f"{directory}{os.pathsep}{classpath(pom)}"},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

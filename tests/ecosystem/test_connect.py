@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
-from tests.ecosystem.java import IS_FULL, JavaProgram
+from tests.ecosystem.java import CONNECT, IS_FULL, JavaProgram
 from tests.support.clusters import ForkedCluster
 
 LINES = 20_000 if IS_FULL else 2_000
@@ -68,7 +68,7 @@ class Worker:
         self.program = self._start()
 
     def _start(self) -> JavaProgram:
-        return JavaProgram("org.apache.kafka.connect.cli.ConnectDistributed", self._directory, self._file)
+        return JavaProgram("org.apache.kafka.connect.cli.ConnectDistributed", self._directory, self._file, pom=CONNECT)
 
     def kill_and_start(self) -> None:
         """SIGKILL, and again."""
@@ -231,6 +231,7 @@ def test_mirrormaker_copies_a_topic_and_a_group_to_another_cluster(
         "org.apache.kafka.connect.mirror.MirrorMaker",
         tmp_path,
         write_properties(tmp_path / "mm2.properties", properties),
+        pom=CONNECT,
     )
     try:
         until(lambda: _end(b, f"a.{MIRRORED}") >= LINES, lambda: mirror.output.read_text()[-3000:])

@@ -1,4 +1,4 @@
-"""Every question of `cases/`, to Apache Kafka 4.2 and to Barnabas: the answers are equal, field by field, or differ as told here.
+"""Every question of `cases/`, to Apache Kafka 4.4 and to Barnabas: the answers are equal, field by field, or differ as told here.
 
 How it is compared: both brokers are single nodes with the same settings and get the same requests in the same order, in
 every version that they offer; whole responses are compared, fetched records byte for byte, frames that no decoder takes by
@@ -47,11 +47,10 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          inter.broker.listener.name is reported where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed; and validate.batches: who is opened.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
-    newer-log-dirs       DescribeLogDirs v5 is served, which came with Kafka 4.3.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
                          described (Kafka fails all), and the voters' addresses are reported even then.
-    unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
-                         everything below.
+    unserved-keys        Keys of tiered storage, throttles, bounds after decompression, flush intervals, preallocation, unclean
+                         election per topic, and of everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
     no-moves             Moving replicas between directories: not served yet.
     no-share-groups      Share and streams groups and their coordinators: not served yet.

@@ -78,7 +78,7 @@ def test_topics(tool: Run) -> None:
 
 
 def test_configs(tool: Run, topic: str) -> None:
-    command = "kafka.admin.ConfigCommand"
+    command = "org.apache.kafka.tools.ConfigCommand"
     tool(command, "--alter", "--topic", topic, "--add-config", "retention.ms=7200000,max.message.bytes=2000000")
     said = tool(command, "--describe", "--topic", topic)
     assert "retention.ms=7200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7200000" in said
@@ -114,7 +114,7 @@ def test_metadata_quorum(tool: Run, cluster: LocalCluster) -> None:
 
     assert sorted(roles().values()) == ["Follower", "Follower", "Leader"]
     removing = ("remove-controller", "--controller-id", str(leader), "--controller-directory-id")
-    assert f"Removed  KRaft controller {leader} with directory id {directory_id}" in tool(
+    assert f"Removed KRaft controller {leader} with directory id {directory_id}" in tool(
         command, *removing, directory_id
     )
     tool(command, *removing, directory_id, fails="VoterNotFoundException")
@@ -287,7 +287,7 @@ def test_what_the_cluster_says_of_itself(tool: Run, topic: str, cluster: LocalCl
         assert sorted(entry["partition"] for entry in directory["partitions"]) == [f"{topic}-{n}" for n in range(3)]
     said = tool(TOOLS + "FeatureCommand", "describe")
     assert re.search(
-        r"metadata\.version\s+SupportedMinVersion: 4\.0-IV0\s+SupportedMaxVersion: 4\.1-IV1\s+FinalizedVersionLevel: 4\.1-IV1",
+        r"metadata\.version\s+SupportedMinVersion: 4\.0-IV0\s+SupportedMaxVersion: 4\.2-IV0\s+FinalizedVersionLevel: 4\.2-IV0",
         said,
     ), said
     assert cluster.cluster_id in run_cluster_tool(cluster, "cluster-id")

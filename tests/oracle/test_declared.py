@@ -12,18 +12,25 @@ import json
 import re
 import typing
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from barnabas_broker.api.registry import VERSIONS_SERVED
 from barnabas_broker.config.keys import format_value
 from barnabas_broker.node.properties import known_keys
 from barnabas_quorum.image.features import BOOTSTRAP_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.records import Record
 from barnabas_quorum.records_integrity import IntegrityRecord
 from barnabas_quorum.records_security import SecurityRecord
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.schema import fields_of, message_classes
 from barnabas_wire.lazy_dataclass import realised
+from docs.kafka_apis import KAFKA_RANGES
 from tests.oracle.apache import classpath, run_tool
+from tests.proto.oracle import OWN_TAGS_FROM
 
 OWN_DEFAULTS = {
     "controller.listener.names": "Kafka has none and wants one",
@@ -44,12 +51,6 @@ OWN_DEFAULTS = {
     "ssl.keystore.type": "PEM: Java's key stores are not read",
     "ssl.truststore.type": "PEM: Java's key stores are not read",
 }
-LATER_KEYS = {
-    *("controller.quorum.fetch.max.bytes", "controller.quorum.fetch.snapshot.max.bytes"),
-    "group.consumer.assignment.interval.ms",
-    *("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
-}
-"""Keys of Kafka 4.3 (KIP-1219) and 4.4 (KIP-1263)."""
 HIDDEN_KEYS = {
     "group.consumer.regex.refresh.interval.ms",
     *("producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"),
@@ -82,10 +83,9 @@ LEFT_OUT_RECORDS = {
     "UnfenceBrokerRecord": "replaced by BrokerRegistrationChangeRecord",
     "ZkMigrationStateRecord": "ZooKeeper",
 }
-OWN_RECORDS = {"UnregisterControllerRecord", "ImageHashRecord", "QuarantineRecord", "QuorumRecoveryRecord"}
-"""The first is Kafka's from 4.4 on."""
-LEFT_OUT_FIELDS = {"is_migrating_zk_broker", "zk_migration_ready", "remove"}
-"""ZooKeeper; a quota that is removed is one without a value."""
+OWN_RECORDS = {"ImageHashRecord", "QuarantineRecord", "QuorumRecoveryRecord"}
+LEFT_OUT_FIELDS = {"is_migrating_zk_broker", "zk_migration_ready", "remove", "cordoned_log_dirs"}
+"""ZooKeeper; a quota that is removed is one without a value; directories that take no new replicas (KIP-1066) are not built."""
 OWN_FIELDS = {"faults", "is_in_maintenance", "served", "serves"}
 """Which replicas are corrupt, lost or without room; which brokers are drained; in which epoch a directory was last served from."""
 OWN_FEATURES = {"barnabas.two.phase.version"}
@@ -124,7 +124,7 @@ def their_defaults(jars: None) -> dict[str, str]:
 def test_keys_that_both_read_have_one_default(their_defaults: dict[str, str]) -> None:
     ours = {key.name: key for key in known_keys()}
     shared = ours.keys() & their_defaults.keys()
-    assert ours.keys() - shared == OWN_KEYS | LATER_KEYS | HIDDEN_KEYS
+    assert ours.keys() - shared == OWN_KEYS | HIDDEN_KEYS
     differing = {
         name
         for name in shared
@@ -155,6 +155,94 @@ def test_metadata_records_have_the_fields_of_kafkas(jars: None) -> None:
     for name in theirs.keys() & ours.keys():
         fields = {field.name for field in dataclasses.fields(realised(ours[name]))}
         assert {_renamed(name, field) for field in theirs[name]} - LEFT_OUT_FIELDS == fields - OWN_FIELDS, name
+
+
+def test_messages_have_the_fields_of_kafkas(jars: None) -> None:
+    """Name, type, versions, nullability and tag of every field of every message that is served, in wire order."""
+    theirs = {(schema["apiKey"], schema["type"]): schema for schema in _messages()}
+    compared = 0
+    for key, lowest, highest in VERSIONS_SERVED:
+        if key == ApiKey.PREPARE_TXN:
+            continue
+        for cls, kind in zip(message_classes(key), ("request", "response"), strict=True):
+            for version in range(max(lowest, cls.MIN_VERSION), highest + 1):
+                declared = theirs[key, kind]
+                assert list(_our_fields(cls, version)) == list(_their_fields(declared, version)), (cls, version)
+                assert (version >= cls.FLEXIBLE_FROM) is _has(declared["flexibleVersions"], version), (cls, version)
+                compared += 1
+    assert compared > 300
+
+
+def test_the_versions_that_the_table_says_kafka_serves_are_kafkas(jars: None) -> None:
+    found = {}
+    for schema in _messages():
+        if "broker" in schema.get("listeners", ()) and schema["validVersions"] != "none":
+            lowest, _, highest = schema["validVersions"].partition("-")
+            last = int(highest or lowest) - bool(schema.get("latestVersionUnstable"))
+            found[ApiKey(schema["apiKey"])] = (int(lowest), last)
+    assert found == KAFKA_RANGES
+
+
+def _messages() -> list[dict[str, Any]]:
+    """Every request and response that the clients' jar of Kafka declares."""
+    (jar,) = (path for path in classpath().split(":") if Path(path).name.startswith("kafka-clients-"))
+    with zipfile.ZipFile(jar) as archive:
+        names = [
+            name for name in archive.namelist() if re.fullmatch(r"common/message/.*(Request|Response)\.json", name)
+        ]
+        texts = [archive.read(name).decode() for name in names]
+    return [json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)) for text in texts]
+
+
+def _has(versions: str | None, version: int) -> bool:
+    """Whether a range such as 3+, 0-5, 4 or none has the version."""
+    if not versions or versions == "none":
+        return False
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    lowest, _, highest = versions.partition("-")
+    return int(lowest) <= version <= int(highest or lowest)
+
+
+def _their_fields(declared: dict[str, Any], version: int) -> Iterator[tuple[Any, ...]]:
+    structs = {struct["name"]: struct["fields"] for struct in declared.get("commonStructs", ())}
+
+    def walk(fields: list[dict[str, Any]], depth: int) -> Iterator[tuple[Any, ...]]:
+        for field in fields:
+            if not _has(field["versions"], version):
+                continue
+            is_array = field["type"].startswith("[]")
+            kind = field["type"].removeprefix("[]")
+            inner = field.get("fields") or structs.get(kind)
+            tag = field.get("tag") if _has(field.get("taggedVersions"), version) else None
+            yield (
+                depth,
+                _squashed(field["name"]),
+                is_array,
+                "struct" if inner else {"bool": "boolean"}.get(kind, kind),
+                _has(field.get("nullableVersions"), version),
+                tag,
+            )
+            if inner:
+                yield from walk(inner, depth + 1)
+
+    return walk(declared["fields"], 0)
+
+
+def _our_fields(cls: type[Any], version: int, depth: int = 0) -> Iterator[tuple[Any, ...]]:
+    for name, spec in fields_of(cls):
+        if not spec.exists(version) or (spec.tag is not None and spec.tag >= OWN_TAGS_FROM):
+            continue
+        element = spec.element if isinstance(spec.element, type) else None
+        kind = "struct" if element else (spec.element if spec.kind == "array" else spec.kind)
+        is_nullable = version >= spec.nullable_since
+        yield depth, _squashed(name), spec.kind == "array", kind, is_nullable, spec.tag
+        if element:
+            yield from _our_fields(element, version, depth + 1)
+
+
+def _squashed(name: str) -> str:
+    return name.replace("_", "").lower().removesuffix("ormemberepoch")  # kio has the name of before
 
 
 def _schemas() -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ TIMED_ENTRY = re.compile(r"^timestamp: (\d+) offset: (\d+)", re.MULTILINE)
 def dump(*files: Path, flags: tuple[str, ...] = ()) -> str:
     """What the tool prints; it must not complain."""
     output: ToolOutput = run_tool(
-        "kafka.tools.DumpLogSegments", "--files", ",".join(str(file) for file in files), *flags
+        "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(str(file) for file in files), *flags
     )
     assert output.exit_code == 0 and "Exception" not in output.stderr, output
     for complaint in ("Mismatch", "mismatch", "Found invalid", "not pass", "Corrupt", "can't"):
@@ -152,7 +152,7 @@ def test_the_tool_would_notice(written: Written, tmp_path: Path, damage: str) ->
     content = bytearray(broken.read_bytes())
     content[100 if damage == "record" else 7] ^= 1
     broken.write_bytes(content)
-    said = run_tool("kafka.tools.DumpLogSegments", "--files", str(broken), "--deep-iteration")
+    said = run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(broken), "--deep-iteration")
     assert "isvalid: false" in said.stdout or said.exit_code != 0 or "Mismatch" in said.stdout, said
 
 

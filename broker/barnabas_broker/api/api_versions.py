@@ -1,4 +1,4 @@
-"""ApiVersions v0-4: what this broker serves, and the finalized features of the cluster.
+"""ApiVersions v0-5: what this broker serves, and the finalized features of the cluster.
 
 May touch:  the registry's table, the metadata image.    Must not touch: everything else.
 Invariants: the answer is the table itself but for what waits for a feature level; the response header is v0 in every version (KIP-511).
@@ -6,7 +6,9 @@ Read next:  registry.py.
 
 Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
 alone, so that the client retries within it (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
-(KAFKA-17011). Levels of metadata.version are reported as Kafka's (kafka_levels.py).
+(KAFKA-17011). Levels of metadata.version are reported as Kafka's (kafka_levels.py). A v5 client names
+both the cluster and the node that it means, or neither; another cluster's or node's gets REBOOTSTRAP_REQUIRED and nothing else
+(KIP-1242): the address that it has for that node is no longer the node's.
 """
 
 from __future__ import annotations
@@ -26,13 +28,19 @@ from barnabas_wire.kafka.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+ANYBODY = (None, -1)
+"""Cluster and node of a client that takes whoever answers."""
 MIN_ZERO_VERSION = 4
 """First version whose clients take a feature with minimum 0 (KAFKA-17011)."""
 
 
-@handles(ApiKey.API_VERSIONS, versions=(0, 4))
+@handles(ApiKey.API_VERSIONS, versions=(0, 5))
 def api_versions(services: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The table of this broker and the features of the cluster."""
+    meant = (request.cluster_id, request.node_id)
+    if meant not in (ANYBODY, (services.cluster_id, services.node_id)):
+        is_half = request.cluster_id is None or request.node_id < 0
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST if is_half else ErrorCode.REBOOTSTRAP_REQUIRED)
     image = services.metadata.image
     return ApiVersionsResponse(
         api_keys=[

@@ -1,5 +1,5 @@
 """FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5, ListGroups v0-5, DescribeGroups v0-6,
-DeleteGroups v0-2: the classic consumer group protocol, and groups of every type as a whole.
+DeleteGroups v0-3: the classic consumer group protocol, and groups of every type as a whole.
 
 May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
 Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
@@ -292,7 +292,7 @@ def _described(services: BrokerServices, context: RequestContext, group_id: str)
     )
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 3))
 async def delete_groups(
     services: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
@@ -305,7 +305,7 @@ async def delete_groups(
             context.access.require(DELETE, GROUP, group_id)
             await delete(group_id)
         except KafkaError as error:
-            results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+            results.append(DeletableGroupResult(group_id=group_id, **error_fields(error)))
         else:
             gone.append({"group": group_id})
             results.append(DeletableGroupResult(group_id=group_id))

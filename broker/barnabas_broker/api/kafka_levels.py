@@ -26,7 +26,7 @@ KAFKA_METADATA_VERSIONS: Final[Mapping[int, tuple[int, str]]] = {
     6: (27, "4.1-IV1"),
     7: (28, "4.2-IV0"),
 }
-"""Ours -> Kafka's level and its name, as MetadataVersion of Kafka 4.2.1 has them."""
+"""Ours -> Kafka's level and its name, as MetadataVersion of Kafka 4.4.0 has them."""
 _OURS: Final = {kafka: ours for ours, (kafka, _) in KAFKA_METADATA_VERSIONS.items()}
 
 

@@ -96,7 +96,7 @@ async def offset_commit(
     wanted: list[OffsetToCommit] = []
     places: list[tuple[int, int]] = []
     for row, asked in enumerate(request.topics):
-        topic, refusal = _find_topic(image, context, asked.name, asked.topic_id)
+        topic, refusal = find_topic(image, asked.name, asked.topic_id, is_by_id=context.api_version >= TOPIC_IDS_FROM)
         name = asked.name if topic is None else topic.name
         if name and not context.access.may(READ, TOPIC, name):
             topic, refusal = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -183,11 +183,11 @@ def _commit_answer(topic: OffsetCommitRequestTopic, codes: Sequence[ErrorCode]) 
     )
 
 
-def _find_topic(
-    image: MetadataImage, context: RequestContext, name: str, topic_id: Uuid
+def find_topic(
+    image: MetadataImage, name: str, topic_id: Uuid, *, is_by_id: bool
 ) -> tuple[TopicImage | None, ErrorCode]:
     """The topic, by id or by name as the version has it, and the code for its partitions that do not exist."""
-    if context.api_version < TOPIC_IDS_FROM:
+    if not is_by_id:
         return image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic = image.topics.get_by_id(topic_id)
     return topic, ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

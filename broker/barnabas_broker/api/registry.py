@@ -48,7 +48,7 @@ ErrorResponse = Callable[[Any, KafkaError], Any]
 
 SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
     "acls": {ApiKey.DESCRIBE_ACLS: (1, 3), ApiKey.CREATE_ACLS: (1, 3), ApiKey.DELETE_ACLS: (1, 3)},
-    "api_versions": {ApiKey.API_VERSIONS: (0, 4)},
+    "api_versions": {ApiKey.API_VERSIONS: (0, 5)},
     "cluster": {ApiKey.DESCRIBE_CLUSTER: (0, 2), ApiKey.DESCRIBE_QUORUM: (0, 2)},
     "configs": {
         ApiKey.DESCRIBE_CONFIGS: (1, 4),
@@ -67,7 +67,7 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.LEAVE_GROUP: (0, 5),
         ApiKey.LIST_GROUPS: (0, 5),
         ApiKey.DESCRIBE_GROUPS: (0, 6),
-        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.DELETE_GROUPS: (0, 3),
     },
     "init_producer_id": {ApiKey.INIT_PRODUCER_ID: (0, 5)},
     "list_offsets": {ApiKey.LIST_OFFSETS: (1, 11)},
@@ -98,12 +98,12 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
         ApiKey.END_TXN: (0, 5),
         ApiKey.PREPARE_TXN: (0, 0),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 6),
         ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
         ApiKey.LIST_TRANSACTIONS: (0, 2),
     },
     "users": {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0), ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0)},
-    "voters": {ApiKey.ADD_RAFT_VOTER: (0, 1), ApiKey.REMOVE_RAFT_VOTER: (0, 0)},
+    "voters": {ApiKey.ADD_RAFT_VOTER: (0, 1), ApiKey.REMOVE_RAFT_VOTER: (0, 0), ApiKey.UNREGISTER_CONTROLLER: (0, 0)},
 }
 """Every file that registers handlers, with the keys and the versions that it serves: what is asked before a file is imported. Its
 import checks them."""

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-2,
+"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-6, DescribeTransactions v0, ListTransactions v0-2,
 PrepareTxn v0 (our own).
 
 May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
@@ -11,7 +11,8 @@ speaks transaction.version 2) or only to ask (`verify_only`). One unknown partit
 OPERATION_NOT_ATTEMPTED; of a broker's, the others are added. No partition is added that this broker's metadata does not have: its
 marker would count as written, as that of a deleted one does. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients from before it
 (v0-1). EndTxn v5 and TxnOffsetCommit v5 are those of transaction.version 2. A group's partition of __consumer_offsets is confirmed
-with the transaction's coordinator before offsets are committed, and added to the transaction by v5.
+with the transaction's coordinator before offsets are committed, and added to the transaction by v5. TxnOffsetCommit v6 names topics
+by id, and knows the codes of the consumer protocol (KIP-1319).
 A pattern of ListTransactions v2 that is none is INVALID_REGULAR_EXPRESSION for the request as a whole; an empty one is no filter.
 Differences from Kafka: such a pattern must fit 256 KiB once compiled (id_pattern.py).
 """
@@ -25,7 +26,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.offsets import committed_before, note_commit
+from barnabas_broker.api.offsets import committed_before, find_topic, note_commit
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_coordination.errors import CoordinatorNotAvailable
@@ -88,6 +89,8 @@ FENCED_FROM: Final = 2
 END_EPOCH_PER_TRANSACTION_FROM: Final = 5
 COMMIT_ADDS_FROM: Final = 5
 """First version of TxnOffsetCommit that adds the group's partition to the transaction."""
+COMMIT_TOPIC_IDS_FROM: Final = 6
+"""First version of TxnOffsetCommit that names topics by id, and has STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND."""
 COMMIT_LOADING_FROM: Final = 2
 """First version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 COMMIT_ABORTABLE_FROM: Final = 4
@@ -277,6 +280,7 @@ def _not_committed(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOff
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition.partition_index, error.code)
                     for partition in topic.partitions
@@ -289,7 +293,7 @@ def _not_committed(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOff
 
 @handles(
     ApiKey.TXN_OFFSET_COMMIT,
-    versions=(0, 5),
+    versions=(0, 6),
     on_error=_not_committed,
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=COMMITTED_ELEMENTS_MAX,
@@ -302,27 +306,28 @@ async def txn_offset_commit(
     context.access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
     context.access.require(READ, GROUP, request.group_id)
     image = services.metadata.image
-    codes: dict[TopicPartition, ErrorCode] = {}
+    found: list[tuple[str, ErrorCode]] = []
     wanted: dict[TopicPartition, OffsetToCommit] = {}
     for asked in request.topics:
-        topic = image.topics.get(asked.name)
-        is_allowed = context.access.may(READ, TOPIC, asked.name)
+        topic, refusal = find_topic(
+            image, asked.name, asked.topic_id, is_by_id=context.api_version >= COMMIT_TOPIC_IDS_FROM
+        )
+        name = asked.name if topic is None else topic.name
+        if name and not context.access.may(READ, TOPIC, name):
+            topic, refusal = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found.append((name, refusal))
         for partition in asked.partitions:
-            key = TopicPartition(asked.name, partition.partition_index)
-            if not is_allowed:
-                codes[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                continue
             if topic is None or partition.partition_index not in topic.partitions:
-                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            wanted[key] = OffsetToCommit(
-                asked.name,
+            wanted[TopicPartition(name, partition.partition_index)] = OffsetToCommit(
+                name,
                 partition.partition_index,
                 Offset(partition.committed_offset),
                 Epoch(partition.committed_leader_epoch),
                 partition.committed_metadata or "",
                 topic.id,
             )
+    codes: dict[TopicPartition, ErrorCode] = {}
     if wanted:
         is_outside = not request.member_id and request.generation_id < 0
         before = committed_before(services, request.group_id, list(wanted.values())) if is_outside else []
@@ -335,20 +340,21 @@ async def txn_offset_commit(
             if code is ErrorCode.TRANSACTION_ABORTABLE and context.api_version < COMMIT_ABORTABLE_FROM:
                 code = ErrorCode.INVALID_TXN_STATE
             outcome = (code,) * len(wanted)
-        codes |= dict(zip(wanted, outcome, strict=True))
+        codes = dict(zip(wanted, outcome, strict=True))
         note_commit(services, context, request.group_id, before, list(wanted.values()), outcome)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition.partition_index, codes[TopicPartition(topic.name, partition.partition_index)]
+                        partition.partition_index, codes.get(TopicPartition(name, partition.partition_index), refusal)
                     )
                     for partition in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic, (name, refusal) in zip(request.topics, found, strict=True)
         ]
     )
 
@@ -371,6 +377,7 @@ async def _commit(
                 instance_id=request.group_instance_id,
             ),
             offsets=offsets,
+            knows_epochs=context.api_version >= COMMIT_TOPIC_IDS_FROM,
         ),
         Writer(request.producer_id, request.producer_epoch),
         is_add=context.api_version >= COMMIT_ADDS_FROM,

@@ -1,6 +1,6 @@
-"""AddRaftVoter v0-1 and RemoveRaftVoter v0: who votes in the metadata quorum (KIP-853).
+"""AddRaftVoter v0-1, RemoveRaftVoter v0 and UnregisterController v0: who votes in the metadata quorum (KIP-853), and who is known.
 
-May touch:  the verb that brings a change to the quorum's leader.    Must not touch: the rules (raft/membership.py).
+May touch:  the verb that brings a change to the quorum's leader, the controller client.    Must not touch: the rules (raft/membership.py).
 Invariants: a change is answered when it is committed; a refusal is in the leader's words.
 Read next:  ../admin/voters.py, the same for the gRPC admin service.
 
@@ -15,6 +15,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
+from barnabas_quorum.controller.requests_cluster import UnregisterController
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -22,6 +23,10 @@ from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from barnabas_wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from barnabas_wire.kafka.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
 
 
 @handles(ApiKey.ADD_RAFT_VOTER, versions=(0, 1))
@@ -49,6 +54,16 @@ async def remove_raft_voter(
     voter = Voter(_key(request.voter_id, request.voter_directory_id), "", 0)
     await _change(services, context, VoterChangeKind.REMOVE, voter)
     return RemoveRaftVoterResponse()
+
+
+@handles(ApiKey.UNREGISTER_CONTROLLER, versions=(0, 0))
+async def unregister_controller(
+    services: BrokerServices, context: RequestContext, request: UnregisterControllerRequest
+) -> UnregisterControllerResponse:
+    """Forget a controller that is gone for good."""
+    wanted = UnregisterController(controller_id=BrokerId(request.controller_id))
+    await services.controller.ask(wanted, principal=context.principal, client_host=context.client_host)
+    return UnregisterControllerResponse()
 
 
 async def _change(services: BrokerServices, context: RequestContext, kind: VoterChangeKind, voter: Voter) -> None:

@@ -125,7 +125,7 @@ class OffsetCommit:
     retention_ms: int = -1
     """Versions 2 to 4: how long the offsets live; -1 = as the broker is configured."""
     knows_epochs: bool = True
-    """Whether the version is one that members of the consumer protocol may use (9 and later)."""
+    """Whether the version knows the codes of the consumer protocol: OffsetCommit v9, TxnOffsetCommit v6, and later."""
 
 
 class CommittedOffset(NamedTuple):

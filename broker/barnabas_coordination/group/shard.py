@@ -271,7 +271,8 @@ class GroupShard:
     ) -> CoordinatorResult:
         """TxnOffsetCommit: as commit_offsets, but nothing counts before the transaction's marker.
 
-        Raises KafkaError as sessions.allow_commit_in_transaction, and ILLEGAL_GENERATION (KIP-447).
+        Raises KafkaError as sessions.allow_commit_in_transaction, and for a generation of a group that is not there ILLEGAL_GENERATION
+        (KIP-447), or GROUP_ID_NOT_FOUND where the version knows it.
         """
         group = self.groups.get(commit.member.group_id)
         if isinstance(group, ConsumerGroup):
@@ -279,7 +280,8 @@ class GroupShard:
         elif group is not None:
             sessions.allow_commit_in_transaction(group, commit.member)
         elif commit.member.generation >= 0:
-            raise IllegalGeneration(f"there is no group {commit.member.group_id}")
+            missing = GroupIdNotFound if commit.knows_epochs else IllegalGeneration
+            raise missing(f"there is no group {commit.member.group_id}")
         records, codes = commit_records(
             commit, metadata_units_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
         )

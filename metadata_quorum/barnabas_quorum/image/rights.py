@@ -212,6 +212,7 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.UPDATE_FEATURES: _gate(ALTER),
     ApiKey.ADD_RAFT_VOTER: _gate(ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _gate(ALTER),
+    ApiKey.UNREGISTER_CONTROLLER: _gate(ALTER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _each(
         DESCRIBE, TOPIC, "a request for all topics gets those that the principal may describe"
     ),

@@ -26,7 +26,7 @@ from tests.bench.peer.results import OURS, THEIRS
 from tests.bench.peer.rows import DURABLE
 from tests.oracle.apache import HOST, ApacheBroker
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 NODES = 3
 SHARED = {
     "auto.create.topics.enable": "false",

@@ -64,6 +64,7 @@ FIXED: dict[ApiKey, dict[str, Any]] = {
     ApiKey.OFFSET_DELETE: {"group_id": NAME},
     ApiKey.REMOVE_RAFT_VOTER: {"voter_id": 77},
     ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
+    ApiKey.UNREGISTER_CONTROLLER: {"controller_id": 77},
 }
 """Without these a request would stop at its first check, or wait, or take the node apart."""
 

@@ -33,7 +33,7 @@ ADVERTISED = {
     ApiKey.SYNC_GROUP: (0, 5),
     ApiKey.DESCRIBE_GROUPS: (0, 6),
     ApiKey.LIST_GROUPS: (0, 5),
-    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.API_VERSIONS: (0, 5),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
@@ -115,7 +115,7 @@ async def test_every_version_is_answered_with_the_whole_table() -> None:
     registry.load_handlers()
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
-        for version in range(5):
+        for version in range(6):
             answer = await client.call(ApiVersionsRequest(), version)
             ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
             assert ranges == {
@@ -128,6 +128,25 @@ async def test_every_version_is_answered_with_the_whole_table() -> None:
                 assert answer.finalized_features_epoch == 10
                 lowest = [feature.min_version for feature in answer.supported_features]
                 assert all(lowest) if version == 3 else not all(lowest)  # KAFKA-17011
+
+
+async def test_a_client_that_means_another_cluster_or_node_is_sent_back_to_its_bootstrap() -> None:
+    """KIP-1242: a node's address may be another's by now, of another cluster."""
+    services = make_services()
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        for cluster_id, node_id, code in (
+            (None, -1, ErrorCode.NONE),
+            (services.cluster_id, int(services.node_id), ErrorCode.NONE),
+            (services.cluster_id, 99, ErrorCode.REBOOTSTRAP_REQUIRED),
+            ("elsewhere", int(services.node_id), ErrorCode.REBOOTSTRAP_REQUIRED),
+            (None, int(services.node_id), ErrorCode.INVALID_REQUEST),
+            (services.cluster_id, -1, ErrorCode.INVALID_REQUEST),
+        ):
+            answer = await client.call(ApiVersionsRequest(cluster_id=cluster_id, node_id=node_id), 5)
+            assert answer.error_code == code
+            assert bool(answer.api_keys) is bool(answer.supported_features) is (code is ErrorCode.NONE)
+        assert (await client.call(ApiVersionsRequest(cluster_id="elsewhere"), 4)).error_code == ErrorCode.NONE
 
 
 async def test_prepare_txn_is_offered_from_its_feature_level_on() -> None:
@@ -151,7 +170,7 @@ async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_an
         answer = decode_response(ApiVersionsResponse, 0, memoryview(frame), 4)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         (own,) = answer.api_keys
-        assert (own.api_key, own.min_version, own.max_version) == (ApiKey.API_VERSIONS, 0, 4)
+        assert (own.api_key, own.min_version, own.max_version) == (ApiKey.API_VERSIONS, 0, 5)
         assert (await client.call(ApiVersionsRequest(), 4)).error_code == 0  # and the connection lives
 
 

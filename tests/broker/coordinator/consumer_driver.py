@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from barnabas_coordination.group.consumer.group import ConsumerGroup
@@ -10,7 +11,7 @@ from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FO
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, HeartbeatOutcome
 from barnabas_coordination.group.consumer.records import MemberState
 from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
-from barnabas_coordination.shard import CoordinatorResult, Ticket
+from barnabas_coordination.shard import CoordinatorResult, Ticket, Writer
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from tests.broker.coordinator.group_driver import GROUP, GroupDriver
@@ -85,9 +86,15 @@ class ConsumerDriver(GroupDriver):
         return outcome
 
     def commit_by_epoch(
-        self, member_id: str, epoch: int, *partitions: int, topic: str = "flights", **named: Any
+        self,
+        member_id: str,
+        epoch: int,
+        *partitions: int,
+        topic: str = "flights",
+        writer: Writer | None = None,
+        **named: Any,
     ) -> ErrorCode:
-        """OffsetCommit of some partitions; the code of all of them."""
+        """OffsetCommit of some partitions, TxnOffsetCommit with a `writer`; the code of all of them."""
         request = OffsetCommit(
             member=MemberRef(group_id=GROUP, member_id=member_id, generation=epoch),
             offsets=tuple(
@@ -96,6 +103,9 @@ class ConsumerDriver(GroupDriver):
             ),
             **named,
         )
+        if writer is not None:
+            step = partial(self.shard.commit_in_transaction, request, writer, now_ms=self.now_ms)
+            return self.code(self.step(lambda ticket: step(ticket=ticket)))
         return self.code(self.step(lambda ticket: self.shard.commit_offsets(request, ticket, now_ms=self.now_ms)))
 
     def settle(self, consumers: Iterable[Consumer], rounds: int = 8) -> None:

@@ -20,6 +20,7 @@ from barnabas_coordination.group.consumer.records import (
     MemberState,
 )
 from barnabas_coordination.group.records import GroupMetadataRecord, OffsetCommitRecord
+from barnabas_coordination.shard import Writer
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import TopicPartition
@@ -561,6 +562,18 @@ def test_offsets_are_committed_by_member_epoch() -> None:
     assert driver.commit_by_epoch("a", 3, 0, knows_epochs=False) is ErrorCode.UNSUPPORTED_VERSION
     a.leave()
     assert driver.commit_by_epoch("a", 3, 0) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_transaction_commits_by_member_epoch_in_the_codes_that_its_client_knows() -> None:
+    driver = ConsumerDriver()
+    two_members(driver)
+    for knows_epochs, stale in ((True, ErrorCode.STALE_MEMBER_EPOCH), (False, ErrorCode.ILLEGAL_GENERATION)):
+        named: dict[str, Any] = {"writer": Writer(7, 0), "knows_epochs": knows_epochs}
+        assert driver.commit_by_epoch("a", 3, 2, **named) is ErrorCode.NONE
+        assert driver.commit_by_epoch("a", 2, 0, 1, **named) is ErrorCode.NONE
+        assert driver.commit_by_epoch("a", 2, 0, 2, **named) is stale
+        assert driver.commit_by_epoch("a", 9, 0, **named) is stale
+        assert driver.commit_by_epoch("c", 3, 0, **named) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_zombie_does_not_commit_over_the_new_owner() -> None:

@@ -25,7 +25,8 @@ from barnabas_log.errors import InvalidTransactionState
 from barnabas_log.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -38,6 +39,7 @@ from barnabas_wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from barnabas_wire.kafka.schema import decode_request, encode_request
 from barnabas_wire.records.batch import Record, build_batch
 from tests.support import virtual_loop
 from tests.support.images import make_image
@@ -460,7 +462,7 @@ def test_offsets_outside_the_transaction_have_a_code_that_the_client_knows(versi
             group_id="g",
             producer_id=7,
             producer_epoch=0,
-            topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
+            topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 5)])],
         )
         services = SimpleNamespace(
             metadata=SimpleNamespace(image=make_image(topics={"t": [((1,), (1,), 1)]})),
@@ -471,6 +473,61 @@ def test_offsets_outside_the_transaction_have_a_code_that_the_client_knows(versi
         context = SimpleNamespace(api_version=version, access=access)
         answer = await txn_offset_commit(services, context, request)  # type: ignore[arg-type]
         assert [partition.error_code for topic in answer.topics for partition in topic.partitions] == [code]
+
+    run(main)
+
+
+def test_the_offsets_of_a_transaction_name_topics_by_id_from_v6_on() -> None:
+    async def main(bench: Bench) -> None:
+        image = make_image(topics={"t": [((1,), (1,), 1)], "hidden": [((1,), (1,), 1)]})
+        known, hidden = image.topics.get("t"), image.topics.get("hidden")
+        assert known is not None and hidden is not None
+        commits: list[OffsetCommit] = []
+
+        async def commit_offsets(name: str, commit: OffsetCommit, writer: Writer, *, is_add: bool) -> list[ErrorCode]:
+            commits.append(commit)
+            return [ErrorCode.NONE] * len(commit.offsets)
+
+        services = SimpleNamespace(
+            metadata=SimpleNamespace(image=image),
+            transactional=SimpleNamespace(commit_offsets=commit_offsets),
+            audit=AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0),
+        )
+        access = SimpleNamespace(require=lambda *asked: None, may=lambda *asked: "hidden" not in asked)
+        asked = [
+            (known.id, "t", 0),
+            (known.id, "t", 7),
+            (hidden.id, "hidden", 0),
+            (Uuid(b"nobody's topicid"), "none", 0),
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=0,
+            topics=[
+                TxnOffsetCommitRequestTopic(name, topic_id, [TxnOffsetCommitRequestPartition(partition, 5)])
+                for topic_id, name, partition in asked
+            ],
+        )
+        for version, absent in ((5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (6, ErrorCode.UNKNOWN_TOPIC_ID)):
+            body = bytearray()
+            encode_request(request, version, body)
+            received = decode_request(ApiKey.TXN_OFFSET_COMMIT, version, memoryview(bytes(body)))
+            context = SimpleNamespace(api_version=version, access=access)
+            answer = await txn_offset_commit(services, context, received)  # type: ignore[arg-type]
+            assert [topic.partitions[0].error_code for topic in answer.topics] == [
+                ErrorCode.NONE,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                absent,
+            ]
+            names = [(topic.name, topic.topic_id) for topic in received.topics]
+            assert [(topic.name, topic.topic_id) for topic in answer.topics] == names
+            (commit,) = commits
+            assert [(offset.topic, offset.topic_id) for offset in commit.offsets] == [("t", known.id)]
+            assert commit.knows_epochs is (version >= 6)
+            commits.clear()
 
     run(main)
 

@@ -104,6 +104,7 @@ FIXED: dict[ApiKey, dict[str, Any]] = {
         "rebalance_timeout_ms": 60_000,
     },
     ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
+    ApiKey.UNREGISTER_CONTROLLER: {"controller_id": 77},
     ApiKey.REMOVE_RAFT_VOTER: {"voter_id": 77, "cluster_id": None},
     ApiKey.ADD_RAFT_VOTER: {"voter_id": 77, "cluster_id": None},
     ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},

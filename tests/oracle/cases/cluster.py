@@ -29,21 +29,31 @@ ALL_VERSIONS_MAX = 20
     {
         "v?.api_keys.<10000>": "two-phase",
         "v?.api_keys.<34>": "no-moves",
-        "v?.api_keys.<35>.max_version": "newer-log-dirs",
-        **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (*range(76, 80), *range(83, 93))},
+        **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (*range(76, 80), *range(83, 94))},
         "v?.supported_features.*": "own-features",
         "v?.finalized_features.*": "own-features",
         "v3 *": "any-client",
     }
 )
 def api_versions(side: Side) -> Iterator[tuple[str, Any]]:
-    for version in range(5):
+    for version in range(6):
         request = ApiVersionsRequest(client_software_name="oracle", client_software_version="1")
         answer = side.call(request, version=version)
         answer.finalized_features_epoch = min(answer.finalized_features_epoch, 0)
         yield f"v{version}", answer
-    for version in (5, 99, 32767, -1):
+    for version in (6, 99, 32767, -1):
         yield f"v{version}", side.raw(frame(ApiKey.API_VERSIONS, version, b""))
+    cluster_id = side.call(DescribeClusterRequest()).cluster_id
+    for label, known, node_id in (
+        ("another cluster", "elsewhere", 1),
+        ("another node", cluster_id, 2),
+        ("no node", cluster_id, -1),
+        ("no cluster", None, 2),
+        ("itself", cluster_id, 1),
+    ):
+        meant = ApiVersionsRequest("oracle", "1", cluster_id=known, node_id=node_id)
+        answer = side.call(meant, version=5)
+        yield f"v5 {label}", (answer.error_code, bool(answer.api_keys), bool(answer.supported_features))
     yield "v3 without a body", side.raw(frame(ApiKey.API_VERSIONS, 3, b""))
     for label, name, number in (
         ("no name", "", "1"),

@@ -20,7 +20,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 def allow_commit(group: ConsumerGroup, commit: OffsetCommit, *, is_transactional: bool = False) -> None:
     """Raises KafkaError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in its place to a member of the
-    classic protocol, and in a transaction, of which no version knows the other code yet."""
+    classic protocol, and in a transaction whose version does not know the other code."""
     said = commit.member
     is_anonymous = said.member_id == NO_MEMBER and said.instance_id is None
     if said.generation < 0 and (not group.members or (is_transactional and is_anonymous)):
@@ -32,7 +32,7 @@ def allow_commit(group: ConsumerGroup, commit: OffsetCommit, *, is_transactional
         raise KafkaError.of(
             ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits by OffsetCommit v9 or later"
         )
-    stale = IllegalGeneration if is_transactional or member.is_classic else StaleMemberEpoch
+    stale = StaleMemberEpoch if commit.knows_epochs and not member.is_classic else IllegalGeneration
     if said.generation == member.epoch:
         return
     if said.generation > member.epoch:

@@ -9,13 +9,16 @@ from barnabas_wire.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class ApiVersionsRequest(Message):
-    """Ask what the other side can do. v4 says that a feature with minimum 0 is understood (KAFKA-17011)."""
+    """Ask what the other side can do. v4 says that a feature with minimum 0 is understood (KAFKA-17011); v5 whom the client means to
+    ask (KIP-1242)."""
 
     API_KEY = ApiKey.API_VERSIONS
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 3
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
 
     client_software_name: str = string("3+")
     client_software_version: str = string("3+")
+    cluster_id: str | None = string("5+", nullable="5+", default=None)  # null: whoever answers is right
+    node_id: int = int32("5+", default=-1)
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ class ApiVersionsResponse(Message):
     """
 
     API_KEY = ApiKey.API_VERSIONS
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 3
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -12,7 +12,7 @@ class DeleteGroupsRequest(Message):
     """Forget some groups and their offsets."""
 
     API_KEY = ApiKey.DELETE_GROUPS
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
 
     groups_names: list[str] = array(string)
 
@@ -23,6 +23,7 @@ class DeletableGroupResult:
 
     group_id: str = string()
     error_code: int = int16()
+    error_message: str | None = string("3+", nullable="3+", default=None)
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class DeleteGroupsResponse(Message):
     """How each group fared. From v1 a broker over quota answers at once and throttles afterwards."""
 
     API_KEY = ApiKey.DELETE_GROUPS
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

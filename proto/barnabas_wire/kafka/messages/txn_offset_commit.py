@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, string
+from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, string, uuid
 from barnabas_wire.lazy_dataclass import dataclass
 
 
@@ -21,7 +22,8 @@ class TxnOffsetCommitRequestPartition:
 class TxnOffsetCommitRequestTopic:
     """A topic, with the offsets to keep."""
 
-    name: str = string()
+    name: str = string("0-5")
+    topic_id: Uuid = uuid("6+")
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
@@ -30,11 +32,11 @@ class TxnOffsetCommitRequest(Message):
     """Store offsets that wait for the transaction's end.
 
     v3 names the consumer, so that one of an old generation is refused (KIP-447). v5 adds the group's partition to the
-    transaction as well (KIP-890); clients of transaction.version 0 and 1 send at most v4.
+    transaction as well (KIP-890); clients of transaction.version 0 and 1 send at most v4. v6 names topics by id (KIP-1319).
     """
 
     API_KEY = ApiKey.TXN_OFFSET_COMMIT
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 3
 
     transactional_id: str = string()
     group_id: str = string()
@@ -59,16 +61,18 @@ class TxnOffsetCommitResponsePartition:
 class TxnOffsetCommitResponseTopic:
     """The outcomes of one topic."""
 
-    name: str = string()
+    name: str = string("0-5")
+    topic_id: Uuid = uuid("6+")
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
 @dataclass(slots=True)
 class TxnOffsetCommitResponse(Message):
-    """The outcome by partition. TRANSACTION_ABORTABLE may occur from v4 on (KIP-890)."""
+    """The outcome by partition. TRANSACTION_ABORTABLE may occur from v4 on (KIP-890), GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and
+    UNKNOWN_TOPIC_ID from v6 on."""
 
     API_KEY = ApiKey.TXN_OFFSET_COMMIT
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 3
 
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
