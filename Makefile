@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -122,6 +122,9 @@ bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and wi
 
 bench-start: ## three nodes from exec to the first acknowledged record; ARGS="--against TREE" takes turns with another tree
 	@$(PY) -m tests.bench.start $(ARGS)
+
+bench-pytest: ## 50 tests with a topic and a group each, in process and on 1 and 3 nodes; brokers in one process: ARGS="--against TREE"
+	@$(PY) -m tests.bench.pytest_suite $(ARGS)
 
 bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deletion; 5,000 leaders killed at once
 	@$(PY) -m tests.bench.many $(ARGS)

@@ -1,13 +1,17 @@
-"""Fixtures for the tests of any project that has Barnabas installed: real clusters, topics with names of their own.
+"""Fixtures for the tests of any project that has Barnabas installed: a broker in their process, real clusters, topics of their own.
 
-May touch:  pytest; LocalCluster when a fixture is used.   Must not touch: anything at import, for every pytest run loads this.
+May touch:  pytest; LocalCluster and barnabas.broker when a fixture is used.   Must not touch: anything at import, for every pytest run
+            loads this.
 Invariants: a test begins with a whole cluster, whatever the one before did to it; nothing outlives the run; xdist workers share
-            neither clusters nor ports.
-Read next:  cluster_pool.py, which keeps the clusters.
+            neither clusters nor ports; topics come and go by Kafka's protocol, and no gRPC is loaded for them.
+Read next:  cluster_pool.py, which keeps the clusters; ../barnabas/in_process.py.
 
-    def test_orders(barnabas_cluster, barnabas_topic):
-        producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
+    def test_orders(barnabas_in_process, barnabas_topic):            # one broker, in this process: there in 20 ms
+        producer = Producer({"bootstrap.servers": barnabas_in_process.bootstrap_servers})
         producer.produce(barnabas_topic, b"order")
+
+    def test_orders_survive(barnabas_cluster, barnabas_topic):       # three nodes, processes that can be killed
+        barnabas_cluster.kill(2)
 
     @pytest.mark.barnabas(nodes=1, properties={"log.retention.ms": 1000})     # another cluster, shared by all who ask for the same
     @pytest.mark.barnabas(scope="function")                                  # one that nobody else gets
@@ -23,17 +27,23 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from barnabas import Broker
     from barnabas_admin.cluster_pool import ClusterPool
     from barnabas_admin.local_cluster import LocalCluster
 
 NODES_DEFAULT = 3
 TOPIC_NAME_LENGTH_MAX = 60
 """Of the part of a topic's name that comes from its test."""
+TIMEOUT_MS = 30_000
+"""How long a topic's deletion may take."""
+_brokers_key = pytest.StashKey["list[Broker]"]()
+"""Brokers in this process that a test has."""
 _clusters_key = pytest.StashKey["dict[LocalCluster, dict[int, int]]"]()
 """Clusters of a test, with how long their nodes' logs were when it began."""
 
@@ -82,8 +92,7 @@ def barnabas_cluster(request: pytest.FixtureRequest, barnabas_clusters: ClusterP
 
     wanted = _arguments(request, "barnabas", nodes=None, scope="session", properties={}, roles="combined")
     scope = wanted["scope"]
-    if scope not in ("session", "module", "function"):
-        raise pytest.UsageError(f"barnabas(scope={scope!r}): use session, module or function")
+    _require_scope(scope)
     spec = ClusterSpec.of(
         nodes=wanted["nodes"] or request.config.getoption("--barnabas-nodes"),
         roles=wanted["roles"],
@@ -125,33 +134,97 @@ def barnabas_factory(
         barnabas_clusters.stop(cluster)
 
 
+@pytest.fixture(scope="session")
+def barnabas_brokers() -> Iterator[dict[tuple[str, ...], Broker]]:
+    """Brokers in this process that tests share, by what they asked for."""
+    shared: dict[tuple[str, ...], Broker] = {}
+    yield shared
+    for broker in shared.values():
+        broker.close()
+
+
 @pytest.fixture
-def barnabas_topic(request: pytest.FixtureRequest, barnabas_cluster: LocalCluster) -> Iterator[str]:
-    """Name of a topic that only this test has, made as the marker `barnabas_topic` says; deleted after the test."""
-    from barnabas_admin.client import AdminClient, error_from_detail
+def barnabas_in_process(
+    request: pytest.FixtureRequest, barnabas_brokers: dict[tuple[str, ...], Broker]
+) -> Iterator[Broker]:
+    """A real broker in this process: `.bootstrap_servers` for Kafka clients, `.log`, `.directory`. See `barnabas.broker`.
+
+    Shared with every test that asks for the same properties, unless the marker `barnabas` says otherwise. One that a test closed is
+    replaced for the next.
+    """
+    import barnabas
+
+    wanted = _arguments(request, "barnabas", nodes=None, scope="session", properties={}, roles="combined")
+    scope = wanted["scope"]
+    if wanted["nodes"] not in (None, 1) or wanted["roles"] != "combined":
+        raise pytest.UsageError(
+            "barnabas_in_process is one node, broker and controller: ask for barnabas_cluster, whose nodes are processes"
+        )
+    _require_scope(scope)
+    if scope == "function":
+        with barnabas.broker(wanted["properties"]) as broker:
+            _show_log_of(request, broker)
+            yield broker
+        return
+    owner = str(request.path) if scope == "module" else ""
+    spec = (owner, *sorted(f"{key}={value}" for key, value in wanted["properties"].items()))
+    found = barnabas_brokers.get(spec)
+    if found is None or not found.is_running:
+        found = barnabas_brokers[spec] = barnabas.broker(wanted["properties"]).start()
+        module = request.node.getparent(pytest.Module)
+        if scope == "module" and module is not None:
+            module.addfinalizer(found.close)
+    _show_log_of(request, found)
+    yield found
+
+
+@pytest.fixture
+def barnabas_topic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Name of a topic that only this test has, made as the marker `barnabas_topic` says; deleted after the test.
+
+    On barnabas_in_process where the test asks for that, else on barnabas_cluster.
+    """
+    from barnabas_wire.client.blocking import BlockingCluster
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.errors import KafkaError
+    from barnabas_wire.kafka.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+    from barnabas_wire.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     wanted = _arguments(request, "barnabas_topic", partitions=1, replicas=None, configs={})
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_LENGTH_MAX]
     name = f"{stem}-{secrets.token_hex(4)}"
-    with AdminClient(barnabas_cluster.admin_addresses, timeout_s=30) as admin:
-        (made,) = admin.create_topics(
-            [name],
-            partitions=wanted["partitions"],
-            replication_factor=wanted["replicas"] or -1,
-            configs={key: str(value) for key, value in wanted["configs"].items()},
-        )
-        if made.HasField("error"):
-            raise error_from_detail(made.error)
+    is_in_process = "barnabas_in_process" in request.fixturenames
+    where = request.getfixturevalue("barnabas_in_process" if is_in_process else "barnabas_cluster")
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=wanted["partitions"],
+        replication_factor=wanted["replicas"] or -1,
+        configs=[CreatableTopicConfig(name=key, value=str(value)) for key, value in wanted["configs"].items()],
+    )
+    with closing(BlockingCluster(where.bootstrap_servers)) as client:
+        (made,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+        if made.error_code:
+            raise KafkaError.of(known_code(made.error_code), made.error_message or f"{name} could not be made")
         yield name
-    barnabas_cluster.heal()  # a test may leave no quorum behind
-    with AdminClient(barnabas_cluster.admin_addresses, timeout_s=30) as admin:
-        admin.delete_topics([name])
+        if not is_in_process:
+            where.heal()  # a test may leave no quorum behind
+        elif not where.is_running:
+            return
+        client.call(
+            DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=TIMEOUT_MS)
+        )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Show with a failure what the nodes of the test's clusters have logged since it began."""
     report = yield
+    if report.failed and _brokers_key in item.stash:
+        from barnabas_admin.cluster_pool import LOG_LINES_MAX
+
+        for broker in item.stash[_brokers_key]:
+            lines = broker.log.splitlines()[-LOG_LINES_MAX:]
+            report.sections.append((f"barnabas in this process: {broker!r}", "\n".join(lines)))
     if report.failed and _clusters_key in item.stash:
         from barnabas_admin.cluster_pool import logs_since
 
@@ -159,6 +232,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             for node_id, text in logs_since(cluster, ends).items():
                 report.sections.append((f"barnabas node {node_id} of {cluster.directory.name}", text))
     return report
+
+
+def _show_log_of(request: pytest.FixtureRequest, broker: Broker) -> None:
+    request.node.stash.setdefault(_brokers_key, []).append(broker)
+
+
+def _require_scope(scope: object) -> None:
+    if scope not in ("session", "module", "function"):
+        raise pytest.UsageError(f"barnabas(scope={scope!r}): use session, module or function")
 
 
 def _show_logs_of(request: pytest.FixtureRequest, cluster: LocalCluster) -> None:

@@ -74,16 +74,6 @@ def serve_admin(port: int) -> None:
         def DescribeHealth(self, request: object, context: object) -> admin_pb2.DescribeHealthResponse:
             return admin_pb2.DescribeHealthResponse(is_healthy=True)
 
-        def CreateTopics(
-            self, request: admin_pb2.CreateTopicsRequest, context: object
-        ) -> admin_pb2.CreateTopicsResponse:
-            return admin_pb2.CreateTopicsResponse(topics=[admin_pb2.TopicOutcome(name=t.name) for t in request.topics])
-
-        def DeleteTopics(
-            self, request: admin_pb2.DeleteTopicsRequest, context: object
-        ) -> admin_pb2.DeleteTopicsResponse:
-            return admin_pb2.DeleteTopicsResponse(topics=[admin_pb2.TopicOutcome(name=name) for name in request.names])
-
     server = grpc.server(ThreadPoolExecutor(1), options=(("grpc.so_reuseport", 0),))
     admin_pb2_grpc.add_AdminServicer_to_server(Healthy(), server)  # type: ignore[abstract]  # what the test asks for
     server.add_insecure_port(f"127.0.0.1:{port}")

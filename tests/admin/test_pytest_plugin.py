@@ -21,6 +21,12 @@ def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunRe
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--barnabas-nodes=2", *arguments)
 
 
+def run_apart(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    """In a process of its own: within this one pytester forgets afterwards what was imported, and a broker is imported once."""
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
 def test_a_cluster_is_shared_and_mended_between_tests(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -74,22 +80,113 @@ def test_a_marker_chooses_size_properties_and_who_shares(pytester: pytest.Pytest
 
 
 def test_a_topic_has_a_name_of_its_own(pytester: pytest.Pytester) -> None:
-    result = run(
+    result = run_apart(
         pytester,
         """
         import pytest, re
         names = []
 
-        @pytest.mark.barnabas(nodes=1)
         @pytest.mark.barnabas_topic(partitions=3, configs={"retention.ms": 5})
         @pytest.mark.parametrize("what", ["a/b", "c d"])
-        def test_topic(barnabas_topic, what):
+        def test_topic(barnabas_in_process, barnabas_topic, what):
             assert re.fullmatch(r"test_topic-[a-z]-[a-z]--[0-9a-f]{8}", barnabas_topic), barnabas_topic
             assert barnabas_topic not in names
             names.append(barnabas_topic)
+            with closing(BlockingCluster(barnabas_in_process.bootstrap_servers)) as client:
+                assert client.partitions([barnabas_topic]) == {barnabas_topic: [0, 1, 2]}
+
+        def test_they_are_gone_afterwards(barnabas_in_process):
+            with closing(BlockingCluster(barnabas_in_process.bootstrap_servers)) as client:
+                assert not set(names) & set(client.metadata().topic_ids)
+
+        @pytest.mark.barnabas_topic(partitions=0)
+        def test_refused(barnabas_in_process, barnabas_topic):
+            pass
+        """.replace("import pytest, re\n", IMPORTS, 1),
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*0 partitions; at least 1 is needed*"])
+
+
+IMPORTS = """import pytest, re
+        from contextlib import closing
+        from barnabas_wire.client.blocking import BlockingCluster
+"""
+
+
+def test_a_broker_in_this_process_is_shared_by_properties_and_replaced_once_closed(pytester: pytest.Pytester) -> None:
+    result = run_apart(
+        pytester,
+        """
+        import pytest
+        seen = []
+
+        def test_first(barnabas_in_process):
+            seen.append(barnabas_in_process)
+
+        def test_same(barnabas_in_process):
+            assert barnabas_in_process is seen[0] and barnabas_in_process.is_running
+            barnabas_in_process.close()
+
+        def test_another(barnabas_in_process):
+            assert barnabas_in_process is not seen[0] and barnabas_in_process.is_running
+            seen.append(barnabas_in_process)
+
+        @pytest.mark.barnabas(properties={"log.retention.ms": 1000})
+        def test_other_properties(barnabas_in_process):
+            assert barnabas_in_process not in seen
+
+        @pytest.mark.barnabas(scope="function")
+        def test_own(barnabas_in_process):
+            assert barnabas_in_process not in seen
+            seen.append(barnabas_in_process)
+
+        def test_own_is_closed(barnabas_in_process):
+            assert not seen[-1].is_running and barnabas_in_process is seen[1]
+
+        @pytest.mark.barnabas(nodes=3)
+        def test_three(barnabas_in_process):
+            pass
         """,
     )
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=6, errors=1)
+    result.stdout.fnmatch_lines(["*barnabas_in_process is one node*barnabas_cluster*"])
+
+
+def test_a_failing_test_shows_what_the_broker_in_its_process_logged_and_passing_ones_stay_silent(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run_apart(
+        pytester,
+        """
+        def test_fine(barnabas_in_process, caplog):
+            assert caplog.messages == []
+
+        def test_broken(barnabas_in_process):
+            assert False
+        """,
+        "-rA",
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    text = result.stdout.str()
+    assert text.count("broker 1 is unfenced") == 1
+    assert "barnabas in this process: <barnabas.Broker at 127.0.0.1:" in text
+
+
+def test_topics_of_a_test_load_no_grpc(pytester: pytest.Pytester) -> None:
+    result = run_apart(
+        pytester,
+        """
+        import atexit, sys
+        atexit.register(lambda: print("loaded:", [name for name in sys.modules if name.split(".")[0] == "grpc"], file=sys.__stdout__))
+
+        def test_topic(barnabas_in_process, barnabas_topic):
+            pass
+        """,
+        "-s",
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["loaded: [[][]]"])
 
 
 def test_a_failing_test_shows_what_its_nodes_logged_and_a_passing_one_nothing(pytester: pytest.Pytester) -> None:

@@ -188,6 +188,7 @@ class KafkaServer:
         finally:
             self._tasks = None
             await self.close()
+            self.buffers.close()
 
     @property
     def is_accepting(self) -> bool:

@@ -60,3 +60,8 @@ class ReceiveBuffers:
             return
         self._free_bytes += size
         self._free.setdefault(size, []).append(buffer)
+
+    def close(self) -> None:
+        """Let go of all memory: no connection is left. What belongs to a server is garbage in cycles, which waits for the collector."""
+        self.shared.release()
+        self._free.clear()
