@@ -237,8 +237,10 @@ def with_throttle(api_key: int, version: int, parts: Sequence[Part], throttle_ms
     head = bytearray(first)
     if position < 0:
         position += len(head)
-        if api_key == ApiKey.PRODUCE and version >= 9 and head[-1]:
-            return parts  # tagged fields follow, which name other leaders: the client will not come back here at all
+        if api_key == ApiKey.PRODUCE and version >= 9 and any(head[position:]):
+            # Not an unset time and no tagged fields, five zero bytes: the fields name other leaders, and end in a port and a rack,
+            # which are never all zero. The client will not come back here at all.
+            return parts
     struct.pack_into(">i", head, position, min(throttle_ms, 2**31 - 1))
     return (head, *parts[1:])
 

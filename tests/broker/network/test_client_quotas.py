@@ -16,12 +16,21 @@ from barnabas_broker.security.listener_security import load_listeners
 from barnabas_quorum.image.quotas import EMPTY_QUOTAS, QuotasImage
 from barnabas_quorum.records_security import QuotaEntityPart
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_wire.kafka.messages.produce import (
+    PartitionProduceData,
+    ProducedPartition,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    encode_produce_response_frame,
+)
+from barnabas_wire.kafka.schema import decode_response
 from barnabas_wire.records.batch import Record, build_batch
 from tests.support.listener import (
     LISTENER,
@@ -192,3 +201,15 @@ async def test_names_that_a_client_makes_up_do_not_fill_the_memory() -> None:
         kept = [part.name or "" for _, entity in server.quotas._windows for part in entity]  # type: ignore[union-attr]
         assert kept and max(map(len, kept)) <= 255
         assert len(kept) <= 4, "those that begin alike share a quota"
+
+
+def test_an_answer_that_names_another_leader_is_not_written_into() -> None:
+    """What follows the throttle time ends in a zero byte too."""
+    moved = ProducedPartition("t", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=(2, 7))
+    for rack in (None, "r"):
+        leader = LeaderEndpoint(2, "b2.example", 9092, rack)
+        frame = encode_produce_response_frame(1, 12, [moved], node_endpoints=[leader])
+        assert with_throttle(ApiKey.PRODUCE, 12, (frame,), 5) == (frame,)
+    (told,) = with_throttle(ApiKey.PRODUCE, 12, (encode_produce_response_frame(1, 12, [moved]),), 5)
+    assert isinstance(told, bytearray)
+    assert decode_response(ProduceResponse, 12, memoryview(told)[9:]).throttle_time_ms == 5
