@@ -274,6 +274,10 @@ _NOUNS |= {
             "systemd": ("generate:systemd", "Hardened units for systemd: one node of a host, or several."),
             "grafana": ("generate:grafana", "Grafana dashboards: overview, brokers, quorum, groups."),
             "alerts": ("generate:alerts", "Alerting rules of Prometheus; each names the command to type next."),
+            "recording-rules": (
+                "generate:recording_rules",
+                "Recording rules of Prometheus: metrics under the names that published dashboards ask for.",
+            ),
             "prometheus": (
                 "generate:prometheus",
                 "The configuration of a Prometheus that scrapes the cluster's nodes.",

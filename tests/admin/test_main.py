@@ -153,7 +153,10 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
         *(f"topic {verb}" for verb in ("produce", "consume", "trim", "export", "import")),
         *("perf produce", "perf consume", "debug bundle"),
-        *(f"generate {what}" for what in ("k8s", "compose", "systemd", "grafana", "alerts", "prometheus", "config")),
+        *(
+            f"generate {what}"
+            for what in ("k8s", "compose", "systemd", "grafana", "alerts", "recording-rules", "prometheus", "config")
+        ),
         *(f"group {verb}" for verb in ("list", "describe", "lag", "seek", "skip", "delete", "delete-offsets")),
     }
     for path, command in found.items():

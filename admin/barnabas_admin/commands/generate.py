@@ -164,6 +164,18 @@ def alerts(directory: Path | None, output: str) -> None:
         _give({"alerts.yml": _sample("alerts.yml")}, directory, output)
 
 
+@click.command("recording-rules")
+@click.argument("names", type=click.Choice(["strimzi", "kafka_exporter"]))
+@directory_option
+@output_option
+def recording_rules(names: str, directory: Path | None, output: str) -> None:
+    """Recording rules of Prometheus: metrics under the names that published dashboards ask for."""
+    from barnabas_admin.generating.templates import template
+
+    with errors_end_the_process(is_json=output == "json"):
+        _give({f"{names}.yml": template(f"{names}.yml")}, directory, output)
+
+
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[ID=HOST:PORT…]")
 @click.option(

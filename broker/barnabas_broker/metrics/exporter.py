@@ -24,17 +24,16 @@ from barnabas_broker.metrics.logs import log_families
 from barnabas_broker.metrics.metadata import integrity_families, metadata_families
 from barnabas_broker.metrics.node import node_families
 from barnabas_broker.metrics.quorum import quorum_families
-from barnabas_broker.metrics.renames import VIEWS, renamed
 from barnabas_broker.metrics.replicas import replica_families, replication_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
 from barnabas_broker.metrics.transactions import transaction_families
 
 
-def render(sources: NodeSources, view: str = "") -> tuple[bytes, str]:
-    """The text exposition of all metrics of the node and of its process, and the content type. `view`: under other names (renames.py)."""
+def render(sources: NodeSources) -> tuple[bytes, str]:
+    """The text exposition of all metrics of the node and of its process, and the content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RenamedCollector(sources, view) if view else NodeCollector(sources))
+    registry.register(NodeCollector(sources))
     ProcessCollector(registry=registry)
     return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
 
@@ -49,18 +48,6 @@ class NodeCollector:
         """All families; called once per scrape."""
         for families in FAMILIES:
             yield from families(self._sources)
-
-
-class RenamedCollector(NodeCollector):
-    """The same under the names of a view."""
-
-    def __init__(self, sources: NodeSources, view: str) -> None:
-        super().__init__(sources)
-        self._renames = VIEWS[view]
-
-    def collect(self) -> Iterator[Metric]:
-        """The view's families."""
-        return renamed(super().collect(), self._renames)
 
 
 FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (

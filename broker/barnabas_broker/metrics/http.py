@@ -6,8 +6,6 @@ Invariants: a request is at most REQUEST_BYTES_MAX and READ_TIMEOUT_S long; at m
             client sends can reach another connection or stop the server; scrapes that wait together are rendered once.
 Read next:  exporter.py.
 
-/metrics?compat=VIEW shows the same under other names (renames.py).
-
 Served: GET and HEAD, HTTP/1.0 and 1.1. 200 or 503 for /livez and /readyz, with the reason as text; 404, 405, 400, 431
 otherwise. On loopback a Host that is neither an address nor localhost is refused (403): a page of another site would read this
 through a browser of the host (DNS rebinding). /livez: the lanes turn. /readyz: this node can do its work now (never the state of
@@ -21,7 +19,6 @@ import asyncio
 import ipaddress
 import logging
 import re
-import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
 
 logger = logging.getLogger(__name__)
@@ -30,7 +27,6 @@ REQUEST_BYTES_MAX = 8 * 1024
 READ_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 10.0
 CONNECTIONS_MAX = 32
-QUERY_FIELDS_MAX = 16
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -45,9 +41,8 @@ class HttpServer:
 
     Args:
         addresses: (host, port) to bind; port 0 takes a free one.
-        render: the /metrics body of a view ("" is our own) and its content type.
+        render: the /metrics body and its content type.
             It runs in a thread: thousands of series would block the lane.
-        views: what ?compat= takes.
         find_dead: reasons why the node is not alive.
         find_unready: reasons why the node cannot serve.
         find_health: asks how the cluster is.
@@ -57,23 +52,21 @@ class HttpServer:
         self,
         *,
         addresses: Sequence[tuple[str, int]],
-        render: Callable[[str], tuple[bytes, str]],
-        views: Sequence[str] = (),
+        render: Callable[[], tuple[bytes, str]],
         find_dead: Reasons,
         find_unready: Reasons,
         find_health: ClusterHealth,
     ) -> None:
         self._addresses = tuple(addresses)
         self._render = render
-        self._views = tuple(views)
         self._probes = {"/livez": find_dead, "/readyz": find_unready}
         self._find_health = find_health
         self._servers: list[asyncio.Server] = []
         self._open = 0
         self._silent: dict[asyncio.StreamWriter, None] = {}
         """Connections that have sent no whole request yet, the oldest first."""
-        self._to_render: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
-        """The next text of each view that somebody waits for."""
+        self._to_render: asyncio.Future[tuple[bytes, str]] | None = None
+        """The next text, if somebody waits for it."""
         self._rendering = asyncio.Lock()
 
     async def start(self) -> None:
@@ -132,19 +125,11 @@ class HttpServer:
             target = slash + rest
         if not _is_own_host(head, authority, writer):
             return _response("403 Forbidden", b"ask by an address or by localhost\n")
-        path, _, query = target.partition("?")
-        return await self._answer(path, query, is_head=words[0] == b"HEAD")
+        return await self._answer(target.partition("?")[0], is_head=words[0] == b"HEAD")
 
-    async def _answer(self, path: str, query: str, *, is_head: bool) -> bytes:
+    async def _answer(self, path: str, *, is_head: bool) -> bytes:
         if path == "/metrics":
-            try:
-                view = urllib.parse.parse_qs(query, max_num_fields=QUERY_FIELDS_MAX).get("compat", [""])[-1]
-            except ValueError:
-                return _response("400 Bad Request", b"the query has too many fields\n", is_head=is_head)
-            if view and view not in self._views:
-                known = ", ".join(self._views)
-                return _response("400 Bad Request", f"compat is one of {known}\n".encode(), is_head=is_head)
-            body, content_type = await self._render_once(view)
+            body, content_type = await self._render_once()
             return _response("200 OK", body, content_type=content_type, is_head=is_head)
         if path == "/healthz":
             reasons, controller_id = await self._find_health()
@@ -158,17 +143,16 @@ class HttpServer:
             return _response("503 Service Unavailable", ("\n".join(reasons) + "\n").encode(), is_head=is_head)
         return _response("200 OK", b"ok\n", is_head=is_head)
 
-    async def _render_once(self, view: str) -> tuple[bytes, str]:
+    async def _render_once(self) -> tuple[bytes, str]:
         """A text that is made after this call; one at a time, for with many series each takes 0.2 s of CPU."""
-        text = self._to_render.get(view)
-        if text is None:
-            text = self._to_render[view] = asyncio.ensure_future(self._render_next(view))
-        return await asyncio.shield(text)
+        if self._to_render is None:
+            self._to_render = asyncio.ensure_future(self._render_next())
+        return await asyncio.shield(self._to_render)
 
-    async def _render_next(self, view: str) -> tuple[bytes, str]:
+    async def _render_next(self) -> tuple[bytes, str]:
         async with self._rendering:
-            del self._to_render[view]  # who comes from now on waits for another
-            return await asyncio.to_thread(self._render, view)
+            self._to_render = None  # who comes from now on waits for another
+            return await asyncio.to_thread(self._render)
 
 
 def _is_own_host(head: bytes, authority: str | None, writer: asyncio.StreamWriter) -> bool:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from barnabas_broker.metrics.sources import NodeSources
 
-COMPAT_VIEWS = ("strimzi", "kafka_exporter")
-"""What ?compat= takes: renames.VIEWS, which is loaded with the exporter."""
 
-
-def render_metrics(sources: NodeSources, view: str = "") -> tuple[bytes, str]:
+def render_metrics(sources: NodeSources) -> tuple[bytes, str]:
     """The /metrics body and its content type. prometheus_client is imported at the first scrape: 65 ms and 14 MiB that a
     start need not wait for (measured)."""
     from barnabas_broker.metrics.exporter import render
 
-    return render(sources, view)
+    return render(sources)

@@ -18,7 +18,7 @@ from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
 from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.http import HttpServer
-from barnabas_broker.metrics.page import COMPAT_VIEWS, render_metrics
+from barnabas_broker.metrics.page import render_metrics
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
 from barnabas_broker.node.grpc_connections import ADDRESS_SHARE, GrpcConnections, connections_max
@@ -187,8 +187,7 @@ class NodeServers:
         sources = self._sources()
         self._http = HttpServer(
             addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
-            render=lambda view: render_metrics(sources, view),
-            views=COMPAT_VIEWS,
+            render=lambda: render_metrics(sources),
             find_dead=self._served.find_dead,
             find_unready=self._served.find_unready,
             find_health=self._find_health,

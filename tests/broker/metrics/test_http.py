@@ -27,10 +27,10 @@ class Node:
     async def find_health(self) -> tuple[list[str], int]:
         return self.amiss, 3
 
-    def render(self, view: str) -> tuple[bytes, str]:
+    def render(self) -> tuple[bytes, str]:
         self.renders += 1
         self.is_held.wait(10)
-        return f"{view or 'barnabas'}_up 1\n".encode(), "text/plain; version=0.0.4"
+        return b"barnabas_up 1\n", "text/plain; version=0.0.4"
 
 
 @pytest.fixture
@@ -39,7 +39,6 @@ async def node() -> AsyncIterator[Node]:
     server = HttpServer(
         addresses=[("127.0.0.1", 0)],
         render=found.render,
-        views=("strimzi",),
         find_dead=lambda: found.dead,
         find_unready=lambda: found.unready,
         find_health=found.find_health,
@@ -149,7 +148,7 @@ async def test_a_target_in_absolute_form_is_its_path(node: Node, scheme: str) ->
         answer = await send(node, f"GET {scheme}://{target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         return answer.split(b" ")[1], answer.partition(b"\r\n\r\n")[2]
 
-    assert await ask("127.0.0.1:9404/metrics?compat=strimzi") == (b"200", b"strimzi_up 1\n")
+    assert await ask("127.0.0.1:9404/metrics?x=y") == (b"200", b"barnabas_up 1\n")
     assert (await ask("localhost/livez"))[0] == b"200"
     assert (await ask("localhost"))[0] == b"404"
     assert (await ask("evil.example/metrics"))[0] == b"403"
@@ -166,11 +165,3 @@ async def test_scrapes_that_wait_together_are_rendered_once(node: Node) -> None:
     assert (await get(node, "/livez"))[0] == 200  # they have come by then
     node.is_held.set()
     assert [answer[0] for answer in await asyncio.gather(first, *others)] == [200] * 9 and node.renders == 2
-
-
-async def test_a_view_is_named_by_the_query(node: Node) -> None:
-    assert (await get(node, "/metrics?compat=strimzi"))[::2] == (200, b"strimzi_up 1\n")
-    assert (await get(node, "/metrics?x=y&compat="))[::2] == (200, b"barnabas_up 1\n")
-    assert (await get(node, "/metrics?compat=jmx"))[::2] == (400, b"compat is one of strimzi\n")
-    assert (await get(node, "/livez?compat=strimzi"))[::2] == (200, b"ok\n")
-    assert (await get(node, "/metrics?" + "a=b&" * 17))[0] == 400

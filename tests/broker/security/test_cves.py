@@ -539,7 +539,7 @@ async def test_cve_2026_123270_no_http_door_takes_a_thing_from_strangers() -> No
 
     server = HttpServer(
         addresses=[("127.0.0.1", 0)],
-        render=lambda view: (b"m 1\n", "text/plain"),
+        render=lambda: (b"m 1\n", "text/plain"),
         find_dead=list,
         find_unready=list,
         find_health=well,
