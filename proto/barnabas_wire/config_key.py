@@ -11,13 +11,14 @@ import dataclasses
 from typing import Any
 
 
-def config_key(name: str | None, default: Any, doc: str, **more: Any) -> Any:
+def config_key(name: str | None, default: Any, doc: str, *, sensitive: bool = False) -> Any:
     """A field for a property.
 
     Args:
         name: in a properties file; None: no file may set it.
         default: as the field's type has it; MISSING where a file must say it.
         doc: what it means, its unit, its dangers.
-        more: further metadata of the field (`sensitive`: shown to nobody).
+        sensitive: shown to nobody, in no repr either.
     """
-    return dataclasses.field(default=default, metadata={"key": name, "doc": doc, **more})
+    metadata = {"key": name, "doc": doc, "sensitive": sensitive}
+    return dataclasses.field(default=default, repr=not sensitive, metadata=metadata)
