@@ -30,12 +30,12 @@ class ReplicatedLog:
 
     def ends(self, partition: int) -> LogEnds:
         """Start, high watermark and end. Raises NOT_LEADER_OR_FOLLOWER."""
-        led = self._replicas.leader_partition(TopicPartition(self._topic, partition))
+        led = self._replicas.hosted.leader_partition(TopicPartition(self._topic, partition))
         return LogEnds(led.log.log_start_offset, led.high_watermark, led.log.log_end_offset)
 
     async def read(self, partition: int, offset: Offset, *, end: Offset, bytes_max: int) -> bytes:
         """Whole batches from the one that holds `offset`. Raises NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, StorageFailed."""
-        led = self._replicas.leader_partition(TopicPartition(self._topic, partition))
+        led = self._replicas.hosted.leader_partition(TopicPartition(self._topic, partition))
         found = led.log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=True)
         try:
             return b"".join([await self._disk.run(part.file.read, part.position, part.size) for part in found.parts])
@@ -47,7 +47,7 @@ class ReplicatedLog:
                 part.file.release()
 
     def append(self, partition: int, batch: bytes, *, leader_epoch: Epoch) -> asyncio.Future[Offset]:
-        """Append with acks=all. See ReplicaManager.append_internal."""
-        return self._replicas.append_internal(
+        """Append with acks=all. See Appends.append_internal."""
+        return self._replicas.appends.append_internal(
             TopicPartition(self._topic, partition), batch, leader_epoch=leader_epoch, timeout_ms=APPEND_TIMEOUT_MS
         )

@@ -503,8 +503,8 @@ class SimulatedPeer:
 
         async def handle(node: NodeParts) -> FetchAnswer:
             answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-            taken = request if request.session_epoch == NO_SESSION_EPOCH else node.replicas.in_session(request)
-            cancel = node.replicas.fetch(taken, partitions, lambda outcomes: _settle(answer, outcomes))
+            taken = request if request.session_epoch == NO_SESSION_EPOCH else node.replicas.fetches.in_session(request)
+            cancel = node.replicas.fetches.fetch(taken, partitions, lambda outcomes: _settle(answer, outcomes))
             try:
                 return FetchAnswer([as_fetched(outcome) for outcome in await answer], taken.session_id)
             finally:

@@ -599,13 +599,13 @@ class CommittedReader(_Caller):
         spec = FetchPartitionSpec(
             OUTPUT_TOPIC, partition=self.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
         )
-        node.replicas.fetch(FetchSpec(is_read_committed=True), [spec], answer.set_result)
+        node.replicas.fetches.fetch(FetchSpec(is_read_committed=True), [spec], answer.set_result)
         (outcome,) = await answer
         return outcome
 
     async def _list_stable(self, node: NodeParts) -> int:
         key = TopicPartition(OUTPUT_TOPIC, self.partition)
-        led = node.replicas.leader_partition(key, self._epochs[key])
+        led = node.replicas.hosted.leader_partition(key, self._epochs[key])
         return list_offset(led, LATEST_TIMESTAMP, is_read_committed=True).offset
 
     def take(self, offset: int, value: int) -> None:

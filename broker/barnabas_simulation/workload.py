@@ -160,7 +160,7 @@ class Client:
                 if not answer.done():
                     answer.set_result(outcomes[0])
 
-            node.replicas.append_records(
+            node.replicas.appends.append_records(
                 [AppendEntry(self.topic, self.partition, memoryview(batch))],
                 required_acks=ACKS_ALL,
                 timeout_ms=PRODUCE_TIMEOUT_MS,
@@ -212,13 +212,13 @@ class Client:
         spec = FetchPartitionSpec(
             self.topic, partition=self.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
         )
-        node.replicas.fetch(FetchSpec(), [spec], answer.set_result)
+        node.replicas.fetches.fetch(FetchSpec(), [spec], answer.set_result)
         (outcome,) = await answer
         return outcome
 
     async def _list_latest(self, node: NodeParts, epoch: Epoch) -> int:
         name = TopicPartition(self.topic, self.partition)
-        return list_offset(node.replicas.leader_partition(name, epoch), LATEST_TIMESTAMP).offset
+        return list_offset(node.replicas.hosted.leader_partition(name, epoch), LATEST_TIMESTAMP).offset
 
     def _remember(self, offset: int, record_id: int) -> None:
         known = self.seen.setdefault(offset, record_id)

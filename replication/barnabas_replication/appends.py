@@ -20,18 +20,13 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from barnabas_log.errors import (
-    BatchPassesSegment,
-    BatchTooLarge,
-    NotOneBatch,
-    OutOfDescriptors,
-    StorageFailed,
-)
+from barnabas_log.errors import StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication import isr_changes
+from barnabas_replication.batch_partitions import BatchPartitions
 from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.errors import InternalTopic, InvalidRequiredAcks, NotLeaderOrFollower, RequestTimedOut
+from barnabas_replication.errors import InvalidRequiredAcks, NotLeaderOrFollower, RequestTimedOut
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
@@ -41,8 +36,7 @@ from barnabas_replication.requests import AppendEntry, AppendOutcome, Buffer, Re
 from barnabas_replication.scrutiny import Scrutiny
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset, TopicPartition
-from barnabas_wire.records.batch import CorruptBatch
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.tuples import new_tuple
 
@@ -57,17 +51,6 @@ EXPIRED_REPORTED_EVERY_MS = 10_000
 ACKS_ALL = -1
 BUMPS_EPOCH_FROM = 2
 """From this transaction.version on a transaction ends with a higher producer epoch (KIP-890)."""
-APPEND_ERRORS_WITHOUT_START = (
-    BatchPassesSegment,
-    BatchTooLarge,
-    CorruptBatch,
-    InternalTopic,
-    NotLeaderOrFollower,
-    NotOneBatch,
-    OutOfDescriptors,
-    StorageFailed,
-)
-"""Where Kafka leaves the log start offset of a refused append at -1; other errors carry it."""
 
 _NEVER_MS = 1 << 62
 _unpack_times = struct.Struct(">27xQq").unpack_from
@@ -83,6 +66,7 @@ class Appends:
         *,
         heard: Heard,
         config: ReplicationConfig,
+        judged: BatchPartitions,
         batch_work: BatchWork,
         request_flush: Callable[[UnifiedLog], None],
         clock_ms: Callable[[], int],
@@ -92,6 +76,7 @@ class Appends:
         self._hosted = hosted
         self._heard = heard
         self._config = config
+        self._judged = judged
         self._batch_work = batch_work
         self._request_flush = request_flush
         self._clock_ms = clock_ms
@@ -165,7 +150,7 @@ class Appends:
                     batches, is_all_acks=is_all_acks, clock_ms=clock_ms, is_internal=is_internal
                 )
             except KafkaError as error:
-                outcomes.append(self.refused(topic, number, error))
+                outcomes.append(self._judged.refused(topic, number, error))
                 continue
             first_offset, last_offset, _, append_time_ms, record_count, size_bytes, is_duplicate = result
             if not is_duplicate:
@@ -198,18 +183,6 @@ class Appends:
         if parked.deadline_ms < self._sweep_at_ms:
             self._schedule_sweep(parked.deadline_ms)
         parked.settle()
-
-    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
-        """Count a refused entry; its outcome, with what its error tells beside the code."""
-        self._stats.append_errors += 1
-        partition = self._hosted.partitions.get((topic, number))
-        hint = self._hosted.leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
-        start = NO_OFFSET
-        if partition is not None:
-            partition.traffic.append_errors += 1
-            if not isinstance(error, APPEND_ERRORS_WITHOUT_START):
-                start = partition.log.log_start_offset
-        return AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint)
 
     def append_marker(
         self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int

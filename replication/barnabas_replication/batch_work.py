@@ -31,11 +31,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from barnabas_log.batch_inspection import BatchInspector, Unfinished, is_unsound_maximum
 from barnabas_log.config import BatchCompression, LogConfig, TimestampType, ValidateBatches
 from barnabas_log.errors import InvalidBatch, KeylessRecords
+from barnabas_replication.batch_partitions import BatchPartitions
 from barnabas_replication.errors import NotLeaderOrFollower, RequestTimedOut
 from barnabas_replication.recompression import CODECS, Codec, recompressed
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
@@ -62,28 +63,6 @@ _ATTRIBUTES_POSITION = 22
 
 Append = Callable[..., None]
 """Called with entries that are ready and `respond=`, who gets their outcomes."""
-
-
-class BatchPartitions(Protocol):
-    """What is asked of the partitions that requests are for."""
-
-    def config_of(self, topic: str, number: int) -> LogConfig | None:
-        """Settings of the log; None where no replica is here."""
-        ...
-
-    def standing_of(self, topic: str, number: int, batches: Buffer) -> object:
-        """What must be the same when a batch that waited is appended: the partition's incarnation, the epoch in which it is led here,
-        for a batch of a transaction the last one that its producer ended there, and whether the topic is compacted. None where it
-        is not led here."""
-        ...
-
-    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
-        """Count a refused entry; its outcome."""
-        ...
-
-    def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
-        """Whether an idempotent producer's batch is in the log already."""
-        ...
 
 
 class _Task(NamedTuple):

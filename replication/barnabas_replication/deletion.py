@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas_log.errors import OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.errors import DeletionTimedOut, NotEnoughReplicas
+from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
@@ -38,26 +39,6 @@ HIGH_WATERMARK = Offset(-1)
 LOOK_MS = 20
 LOOK_MS_PER_PARTITION = 0.1
 """Longer between two looks while many partitions wait, so that looking takes a few percent of the loop at most."""
-
-
-class DeletionHost(Protocol):
-    """What deletions need of the broker around them."""
-
-    def leader_partition(self, topic_partition: TopicPartition, current_leader_epoch: Epoch = ...) -> Partition:
-        """The partition if this broker leads it (in that epoch); raises KafkaError if not."""
-        ...
-
-    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
-        """Epoch of a broker that serves, None for any other."""
-        ...
-
-    def eligible_elsewhere(self, partition: Partition) -> Mapping[BrokerId, str | None]:
-        """Replicas outside the ISR that a clean election may take: None for one that lives, else why it does not."""
-        ...
-
-    def answer_followers(self, partition: Partition) -> None:
-        """Answer the parked fetches of its followers now, so that they hear of the new log start."""
-        ...
 
 
 def deletion_offset(partition: Partition, offset: Offset) -> Offset:
@@ -84,7 +65,7 @@ def find_away(partition: Partition, eligible: Mapping[BrokerId, str | None]) -> 
     """The refusal while a replica that a clean election may take is away: it would bring back what is deleted. Logged.
 
     Args:
-        eligible: see DeletionHost.eligible_elsewhere.
+        eligible: see HostedPartitions.eligible_elsewhere.
     """
     away = [reason for reason in eligible.values() if reason is not None]
     if not away:
@@ -123,13 +104,15 @@ class _Waiting(NamedTuple):
 async def delete_records(
     asked: Sequence[tuple[TopicPartition, Offset]],
     *,
-    host: DeletionHost,
+    hosted: HostedPartitions,
+    answer_followers: Callable[[Partition], None],
     raise_log_starts: Callable[[Mapping[UnifiedLog, Offset]], object],
     timeout_ms: int,
 ) -> list[Offset | KafkaError]:
     """Delete the records before each offset (-1: before the high watermark).
 
     Args:
+        answer_followers: answers the parked fetches of its followers now, so that they hear of the new log start.
         raise_log_starts: see LogManager.raise_log_starts.
     Returns, in the order asked: the lowest log start of the replicas that live or may be elected, or why it is not known to be there.
     """
@@ -142,10 +125,10 @@ async def delete_records(
     """Of each partition once, however often a request names it."""
     for index, (topic_partition, offset) in enumerate(asked):
         try:
-            partition = host.leader_partition(topic_partition)
+            partition = hosted.leader_partition(topic_partition)
             wanted = deletion_offset(partition, offset)
             if topic_partition not in refusals:
-                refusals[topic_partition] = find_away(partition, host.eligible_elsewhere(partition))
+                refusals[topic_partition] = find_away(partition, hosted.eligible_elsewhere(partition))
             refusal = refusals[topic_partition]
             if refusal is not None:
                 raise refusal
@@ -157,10 +140,10 @@ async def delete_records(
     failed: Collection[UnifiedLog] = await raise_log_starts(starts)  # type: ignore[misc]
     for index in tuple(waiting):
         try:
-            partition = host.leader_partition(asked[index][0], waiting[index].leader_epoch)
+            partition = hosted.leader_partition(asked[index][0], waiting[index].leader_epoch)
             if partition.log in failed:
                 raise StorageFailed(f"{partition.topic_partition}: its log start could not be saved")
-            host.answer_followers(partition)
+            answer_followers(partition)
         except KafkaError as error:
             results[index] = error
             del waiting[index]
@@ -169,7 +152,7 @@ async def delete_records(
         for index in tuple(waiting):
             offset, epoch = waiting[index]
             try:
-                partition = host.leader_partition(asked[index][0], epoch)
+                partition = hosted.leader_partition(asked[index][0], epoch)
             except KafkaError as error:
                 results[index] = error
                 del waiting[index]
@@ -177,8 +160,8 @@ async def delete_records(
             if partition not in lows:
                 followers = awaited(
                     partition,
-                    eligible=host.eligible_elsewhere(partition).keys(),
-                    is_live=lambda broker_id: host.registered_broker_epoch(broker_id) is not None,
+                    eligible=hosted.eligible_elsewhere(partition).keys(),
+                    is_live=lambda broker_id: hosted.active_broker_epoch(broker_id) is not None,
                 )
                 lows[partition] = followers, low_watermark(partition, followers)
             followers, low = lows[partition]

@@ -18,7 +18,7 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.placement import is_present_incarnation
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Endpoint, Epoch, TopicPartition
 
 
 class HostedPartitions:
@@ -54,6 +54,26 @@ class HostedPartitions:
         if self.broker_id in registration.replicas:
             return NotLeaderOrFollower(f"broker {self.broker_id} has not opened {topic}-{number} yet; ask again")
         return NotLeaderOrFollower(f"broker {self.broker_id} holds no replica of {topic}-{number}")
+
+    def hosted_partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition if a replica of it is here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or the error of its disk."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            raise self.absent(*topic_partition)
+        if partition.storage_error is not None:
+            raise partition.storage_error
+        return partition
+
+    def leader_partition(self, topic_partition: TopicPartition, current_leader_epoch: Epoch = NO_EPOCH) -> Partition:
+        """The partition if this broker leads it in the epoch the caller knows (-1: any).
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower, FencedLeaderEpoch or UnknownLeaderEpoch.
+        """
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            raise self.absent(*topic_partition)
+        partition.check_leader(current_leader_epoch)
+        return partition
 
     def leader_hint(self, topic: str, number: int) -> CurrentLeader | None:
         """Who leads as the image has it; None when there is no such partition."""

@@ -31,6 +31,7 @@ from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr_changes, offset_lookup
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.appends import Appends
+from barnabas_replication.batch_partitions import BatchPartitions
 from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
@@ -50,19 +51,8 @@ from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.replica_logs import ReplicaLogs
 from barnabas_replication.requests import (
-    AppendEntry,
-    AppendOutcome,
-    Buffer,
-    Cancel,
-    FetchPartitionSpec,
-    FetchPartitionSpecs,
-    FetchSpec,
     ListedOffset,
-    RespondAppend,
-    RespondFetch,
-    TransactionMarker,
 )
-from barnabas_replication.scrutiny import Scrutiny
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_wire.kafka.errors import KafkaError
@@ -75,9 +65,7 @@ from barnabas_wire.kafka.ids import (
     Epoch,
     Offset,
     TopicPartition,
-    Uuid,
 )
-from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -118,15 +106,16 @@ class ReplicaManager(LogManagerListener):
         self._config = config
         self._logs = logs
         self._loop = asyncio.get_running_loop()
-        self._hosted = HostedPartitions(broker_id, broker_epoch)
-        self._partitions = self._hosted.partitions
+        self.hosted = HostedPartitions(broker_id, broker_epoch)
+        self._partitions = self.hosted.partitions
         self._proposals = IsrProposals(controller, now_ms=self.now_ms)
         self._rising_starts = RisingLogStarts(logs)
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self.throttle = ReplicationThrottle()
         self._listener = listener or ReplicaListener()
+        judged = BatchPartitions(self.hosted, self.stats)
         self.batch_work = BatchWork(
-            self,
+            judged,
             inspector=BatchInspector(),
             random=random,
             clock_ms=clock_ms,
@@ -134,20 +123,21 @@ class ReplicaManager(LogManagerListener):
             submit=submit_work,
         )
         self._heard = Heard(broker_id)
-        self._appends = Appends(
-            self._hosted,
+        self.appends = Appends(
+            self.hosted,
             heard=self._heard,
             config=config,
+            judged=judged,
             batch_work=self.batch_work,
             request_flush=logs.request_flush,
             clock_ms=clock_ms,
             stats=self.stats,
         )
-        self._fetches = Fetches(
-            self._hosted, heard=self._heard, config=config, throttle=self.throttle.as_leader, stats=self.stats
+        self.fetches = Fetches(
+            self.hosted, heard=self._heard, config=config, throttle=self.throttle.as_leader, stats=self.stats
         )
-        self._followers = Followers(
-            self._hosted,
+        self.followers = Followers(
+            self.hosted,
             broker_epoch=broker_epoch,
             config=config,
             peers=peers,
@@ -158,81 +148,37 @@ class ReplicaManager(LogManagerListener):
         )
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._faults = ReplicaFaults(
-            self._hosted,
+            self.hosted,
             logs=logs,
-            appends=self._appends,
-            followers=self._followers,
+            appends=self.appends,
+            followers=self.followers,
             listener=self._listener,
             now_ms=self.now_ms,
         )
         self._hosting = Hosting(
-            self._hosted,
+            self.hosted,
             host=self,
-            logs=ReplicaLogs(logs, self._hosted, log_config),
-            followers=self._followers,
+            logs=ReplicaLogs(logs, self.hosted, log_config),
+            followers=self.followers,
             faults=self._faults,
             listener=self._listener,
         )
         logs.serve(self)
 
-    # ------------------------------------------------------------------ produce and fetch
-
-    def append_records(
-        self,
-        entries: Sequence[AppendEntry],
-        *,
-        required_acks: int,
-        timeout_ms: int,
-        respond: RespondAppend,
-        scrutiny: Scrutiny | None = None,
-    ) -> None:
-        """See Appends.append_records."""
-        self._appends.append_records(
-            entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond, scrutiny=scrutiny
-        )
-
-    def append_internal(
-        self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int
-    ) -> asyncio.Future[Offset]:
-        """See Appends.append_internal."""
-        return self._appends.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
-
-    def check_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
-        """See Appends.check_marker."""
-        self._appends.check_marker(topic_partition, marker)
-
-    def append_marker(
-        self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int
-    ) -> asyncio.Future[Offset]:
-        """See Appends.append_marker."""
-        return self._appends.append_marker(topic_partition, marker, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
-
-    def fetch(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
-        """See Fetches.fetch."""
-        return self._fetches.fetch(request, partitions, respond)
-
-    def in_session(self, request: FetchSpec) -> FetchSpec:
-        """See Fetches.in_session."""
-        return self._fetches.in_session(request)
-
-    def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
-        """See Fetches.fetch_one."""
-        return self._fetches.fetch_one(request, spec, respond)
-
     def on_high_watermark_advance(self, partition: Partition) -> None:
         """See PartitionHost."""
-        self._fetches.on_high_watermark_advance(partition)
+        self.fetches.on_high_watermark_advance(partition)
 
     def on_flushed(self, log: UnifiedLog) -> None:
         """A flush round has made the log durable further than before."""
-        self._appends.on_flushed()
+        self.appends.on_flushed()
         partition = self._partitions.get(log.topic_partition)
         if partition is None or partition.log is not log:
             return
         if partition.is_leader:
             partition.on_durable_end_advance(now_ms=self.now_ms())
         else:
-            self._followers.on_flushed(partition)
+            self.followers.on_flushed(partition)
 
     # ------------------------------------------------------------------ log starts
 
@@ -245,23 +191,19 @@ class ReplicaManager(LogManagerListener):
             partition.follower_fetches.note()
             partition.settle_log_start()
         else:
-            self._followers.on_log_start_moved(partition)
+            self.followers.on_log_start_moved(partition)
 
     async def delete_records(
         self, asked: Sequence[tuple[TopicPartition, Offset]], *, timeout_ms: int
     ) -> list[Offset | KafkaError]:
         """See deletion.py."""
         return await delete_records(
-            asked, host=self, raise_log_starts=self._logs.checkpoints.raise_log_starts, timeout_ms=timeout_ms
+            asked,
+            hosted=self.hosted,
+            answer_followers=self.fetches.answer_followers,
+            raise_log_starts=self._logs.checkpoints.raise_log_starts,
+            timeout_ms=timeout_ms,
         )
-
-    def eligible_elsewhere(self, partition: Partition) -> Mapping[BrokerId, str | None]:
-        """See DeletionHost."""
-        return self._hosted.eligible_elsewhere(partition)
-
-    def answer_followers(self, partition: Partition) -> None:
-        """See DeletionHost."""
-        self._fetches.answer_followers(partition)
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """See PartitionHost."""
@@ -287,26 +229,6 @@ class ReplicaManager(LogManagerListener):
         """All hosted partitions."""
         return iter(self._partitions.values())
 
-    def hosted_partition(self, topic_partition: TopicPartition) -> Partition:
-        """The partition if a replica of it is here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or the error of its disk."""
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            raise self._hosted.absent(*topic_partition)
-        if partition.storage_error is not None:
-            raise partition.storage_error
-        return partition
-
-    def leader_partition(self, topic_partition: TopicPartition, current_leader_epoch: Epoch = NO_EPOCH) -> Partition:
-        """The partition if this broker leads it in the epoch the caller knows (-1: any).
-
-        Raises UnknownTopicOrPartition, NotLeaderOrFollower, FencedLeaderEpoch or UnknownLeaderEpoch.
-        """
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            raise self._hosted.absent(*topic_partition)
-        partition.check_leader(current_leader_epoch)
-        return partition
-
     async def list_offset_by_time(
         self,
         topic_partition: TopicPartition,
@@ -317,7 +239,7 @@ class ReplicaManager(LogManagerListener):
     ) -> ListedOffset:
         """See offset_lookup.list_offset_by_time; TIME_SEARCHES_MAX at a time, the others wait."""
         async with self._time_searches:
-            partition = self.leader_partition(topic_partition, current_leader_epoch)
+            partition = self.hosted.leader_partition(topic_partition, current_leader_epoch)
             return await offset_lookup.list_offset_by_time(
                 partition,
                 timestamp_ms,
@@ -348,7 +270,7 @@ class ReplicaManager(LogManagerListener):
             settings: of the logs of each topic whose settings changed, by name.
             when_placed: called once every replica has its log, or cannot have one now; before this returns if all have.
         """
-        before = self._hosted.take(image)
+        before = self.hosted.take(image)
         changed: Iterable[Partition] = self._take_settings(settings)
         if delta is not None:
             for gone in delta.deleted.values():
@@ -360,7 +282,7 @@ class ReplicaManager(LogManagerListener):
             self._faults.report_all()
         self._repairs.wake()
         if image.cluster is not before.cluster:
-            self._followers.take_endpoints()
+            self.followers.take_endpoints()
             changed = self._partitions.values()
         now_ms = self.now_ms()
         for partition in changed:
@@ -372,7 +294,7 @@ class ReplicaManager(LogManagerListener):
         log here is still the former one's, and keeps what it has until it goes."""
         found: list[Partition] = []
         for topic, config in settings.items():
-            image = self._hosted.image.topics.get(topic)
+            image = self.hosted.image.topics.get(topic)
             for index in () if image is None else image.partitions:
                 partition = self._partitions.get((topic, index))
                 if partition is None or image is None or partition.topic_id != image.id:
@@ -420,16 +342,16 @@ class ReplicaManager(LogManagerListener):
         if not partition.traffic.hosted:
             del self.topic_traffic[topic_partition.topic]
             self.batch_work.forget(topic_partition.topic)
-        self._followers.stop(partition)
-        self._appends.forget(partition)
-        self._fetches.forget(partition)
+        self.followers.stop(partition)
+        self.appends.forget(partition)
+        self.fetches.forget(partition)
         self._faults.forget(partition)
         self._listener.on_replica_gone(partition.topic_id, topic_partition.partition)
-        partition.stop(self._hosted.absent(*topic_partition))
+        partition.stop(self.hosted.absent(*topic_partition))
 
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
         """Where a broker is reached by others; None when it is not registered, or without such a listener."""
-        return self._hosted.endpoint_of(broker_id, self._config.inter_broker_listener_name)
+        return self.hosted.endpoint_of(broker_id, self._config.inter_broker_listener_name)
 
     # ------------------------------------------------------------------ PartitionHost
 
@@ -437,50 +359,13 @@ class ReplicaManager(LogManagerListener):
         """Monotonic ms of the loop."""
         return int(self._loop.time() * 1000)
 
-    def config_of(self, topic: str, number: int) -> LogConfig | None:
-        """See BatchPartitions."""
-        partition = self._partitions.get((topic, number))
-        return None if partition is None else partition.log.config
-
-    def standing_of(self, topic: str, number: int, batches: Buffer) -> tuple[Uuid, Epoch, int, bool] | None:
-        """See BatchPartitions."""
-        partition = self._partitions.get((topic, number))
-        if partition is None or not partition.is_leader:
-            return None
-        ended_ms = -1
-        if len(batches) >= HEADER_BYTES:
-            header = BatchHeader._make(HEADER.unpack_from(batches))
-            producer = partition.log.producers.get(header.producer_id) if header.is_transactional else None
-            ended_ms = -1 if producer is None else producer.marker_ms
-        return partition.topic_id, partition.leader_epoch, ended_ms, partition.log.config.is_compacted
-
-    def refused(self, topic: str, number: int, error: KafkaError) -> AppendOutcome:
-        """See BatchPartitions."""
-        return self._appends.refused(topic, number, error)
-
-    def has_batch(self, topic: str, number: int, header: BatchHeader) -> bool:
-        """See BatchPartitions."""
-        partition = self._partitions.get((topic, number))
-        if partition is None or not partition.is_leader or header.producer_id < 0:
-            return False
-        try:
-            repeated = partition.log.producers.check(
-                producer_id=header.producer_id,
-                epoch=header.producer_epoch,
-                first_sequence=header.base_sequence,
-                record_count=header.record_count,
-            )
-        except KafkaError:
-            return False
-        return repeated is not None
-
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """See PartitionHost."""
-        return self._hosted.active_broker_epoch(broker_id)
+        return self.hosted.active_broker_epoch(broker_id)
 
     def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
         """See PartitionHost."""
-        return self._hosted.racks(brokers)
+        return self.hosted.racks(brokers)
 
     def heard_ms(self, broker_id: BrokerId) -> int:
         """See PartitionHost."""
@@ -504,9 +389,9 @@ class ReplicaManager(LogManagerListener):
 
     def follow_anew(self, partition: Partition) -> None:
         """See RepairHost."""
-        self._followers.stop(partition)
+        self.followers.stop(partition)
         if not partition.is_leader:
-            self._followers.begin(partition)
+            self.followers.begin(partition)
 
     def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
         """See PartitionHost."""
@@ -520,7 +405,7 @@ class ReplicaManager(LogManagerListener):
                 partition.log.log_end_offset,
             )
         partition.missed_below = missed_below
-        self._followers.stop(partition)
+        self.followers.stop(partition)
         self._repairs.note(partition)
 
     def take_refilled(self, partition: Partition, refill: Refill) -> None:
@@ -547,12 +432,12 @@ class ReplicaManager(LogManagerListener):
 
     def stays_when_full(self) -> bool:
         """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""
-        features = self._hosted.image.features
+        features = self.hosted.image.features
         return features.has_replica_faults or features.metadata_version == 0
 
     def may_compact(self) -> bool:
         """Whether whoever follows takes a log with gaps; not before the metadata has said so."""
-        return self._hosted.image.features.has_compaction
+        return self.hosted.image.features.has_compaction
 
     def on_damage(self, log: UnifiedLog) -> None:
         """What is known of a log's damage has changed."""
@@ -578,7 +463,7 @@ class ReplicaManager(LogManagerListener):
         if partition.storage_error is not None or isinstance(error, NoRoom):
             return  # the log manager knows of a want of room, and reports it to `on_room_changed`
         logger.error("%s: its disk failed, giving it up: %s", partition.topic_partition, error)
-        self._followers.stop(partition)
+        self.followers.stop(partition)
         failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{partition.topic_partition}: {error}")
         partition.fail_storage(failure)
 
@@ -594,18 +479,18 @@ class ReplicaManager(LogManagerListener):
                 tasks.create_task(self._watch_isrs())
                 tasks.create_task(self._rising_starts.run())
                 tasks.create_task(self._checkpoint_high_watermarks())
-                self._followers.start(tasks)
+                self.followers.start(tasks)
         finally:
-            self._followers.detach()
+            self.followers.detach()
 
     async def close(self) -> None:
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
-        self._appends.close()
+        self.appends.close()
         self._hosting.close()
         self.batch_work.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
-            self._followers.stop(partition)
+            self.followers.stop(partition)
             partition.stop(error)
         await self._logs.checkpoints.write_high_watermarks()
 
@@ -613,7 +498,7 @@ class ReplicaManager(LogManagerListener):
         while True:
             await asyncio.sleep(self._config.replica_lag_time_ms_max / 2 / 1000)
             now_ms = self.now_ms()
-            self._fetches.vouch()
+            self.fetches.vouch()
             for partition in tuple(self._partitions.values()):
                 isr_changes.shrink_isr(partition, now_ms=now_ms)
                 # The HW may have waited for one that was about to join and has gone silent: time alone frees it.

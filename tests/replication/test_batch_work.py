@@ -86,7 +86,11 @@ class Bench:
         self.inspector.load = lambda: None  # type: ignore[method-assign]  # plain Python is what is tested
         self.process = self.inspector.process = NoProcess()  # type: ignore[assignment]
         self.under_test = BatchWork(
-            self, inspector=self.inspector, random=Random(1), clock_ms=lambda: NOW_MS, stats=self.stats
+            self,  # type: ignore[arg-type]  # as BatchPartitions has it
+            inspector=self.inspector,
+            random=Random(1),
+            clock_ms=lambda: NOW_MS,
+            stats=self.stats,
         )
         for topic, config in topics.items():
             self.under_test.note(topic, config)

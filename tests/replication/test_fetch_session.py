@@ -85,7 +85,7 @@ async def test_a_new_session_begins_where_the_former_is_lost(tmp_path: Path) -> 
         await at_rest(cluster)
         manager = cluster[1].manager
         assert manager is not None
-        spec = manager.in_session(FetchSpec(BrokerId(2), cluster[2].epoch, session_epoch=0))
+        spec = manager.fetches.in_session(FetchSpec(BrokerId(2), cluster[2].epoch, session_epoch=0))
         assert spec.session_epoch != NO_SESSION_EPOCH
         await eventually(lambda: any(len(named) == PARTITIONS for _, _, named in cluster.fetches))
         assert (await cluster[1].produce("t", batch(), partition=6)).error is None

@@ -130,7 +130,9 @@ async def test_acks_zero_is_answered_inside_the_call(tmp_path: Path) -> None:
         manager = cluster[1].manager
         assert manager is not None
         given: list[list[AppendOutcome]] = []
-        manager.append_records([AppendEntry("t", 0, batch())], required_acks=0, timeout_ms=1, respond=given.append)
+        manager.appends.append_records(
+            [AppendEntry("t", 0, batch())], required_acks=0, timeout_ms=1, respond=given.append
+        )
         assert given[0][0].error is None
         await eventually(lambda: cluster[1].partition("t").high_watermark == 1)
 
@@ -162,7 +164,7 @@ async def test_only_the_coordinator_writes_to_its_topic(tmp_path: Path) -> None:
         manager = cluster[1].manager
         assert manager is not None
         offsets = TopicPartition("__consumer_offsets", 0)
-        assert await manager.append_internal(offsets, batch(), leader_epoch=Epoch(0), timeout_ms=5_000) == 0
+        assert await manager.appends.append_internal(offsets, batch(), leader_epoch=Epoch(0), timeout_ms=5_000) == 0
 
 
 async def test_a_topics_traffic_is_counted_where_it_is_led_and_forgotten_with_it(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ async def test_one_bad_partition_does_not_spoil_the_others_of_a_request(tmp_path
         manager = cluster[1].manager
         assert manager is not None
         answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
-        manager.append_records(
+        manager.appends.append_records(
             [AppendEntry("t", 0, batch()), AppendEntry("t", 9, batch()), AppendEntry("t", 1, batch())],
             required_acks=-1,
             timeout_ms=5_000,
@@ -464,7 +466,7 @@ async def test_a_fetch_of_an_earlier_life_is_refused(tmp_path: Path) -> None:
         assert manager is not None
         given: list[list[FetchOutcome]] = []
         spec = FetchPartitionSpec("t", topic_id_of("t"), 0)
-        manager.fetch(FetchSpec(replica_id=BrokerId(2), replica_epoch=1), [spec], given.append)
+        manager.fetches.fetch(FetchSpec(replica_id=BrokerId(2), replica_epoch=1), [spec], given.append)
         assert isinstance(given[0][0].error, NotLeaderOrFollower)
 
 
@@ -481,7 +483,7 @@ async def test_a_long_poll_ends_with_data_with_its_deadline_or_with_its_connecti
         assert manager is not None
         given: list[list[FetchOutcome]] = []
         spec = FetchPartitionSpec("t", ZERO_UUID, 0, fetch_offset=Offset(2))
-        cancel = manager.fetch(FetchSpec(max_wait_ms=30), [spec], given.append)
+        cancel = manager.fetches.fetch(FetchSpec(max_wait_ms=30), [spec], given.append)
         cancel()
         await cluster[1].produce("t", batch(1))
         await asyncio.sleep(0.05)
@@ -496,7 +498,7 @@ async def test_min_bytes_waits_for_enough(tmp_path: Path) -> None:
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
         size = len(batch(1))
         spec = FetchPartitionSpec("t", ZERO_UUID, 0)
-        manager.fetch(FetchSpec(max_wait_ms=60_000, min_bytes=3 * size), [spec], answer.set_result)
+        manager.fetches.fetch(FetchSpec(max_wait_ms=60_000, min_bytes=3 * size), [spec], answer.set_result)
         for _ in range(3):
             assert not answer.done()
             await cluster[1].produce("t", batch(1))
@@ -520,7 +522,7 @@ async def test_a_bounded_answer_gives_one_batch_and_not_more_than_asked(tmp_path
         def sizes(max_bytes: int, partition_bytes: int) -> list[int]:
             given: list[list[FetchOutcome]] = []
             specs = [FetchPartitionSpec("t", ZERO_UUID, number, max_bytes=partition_bytes) for number in (0, 1)]
-            manager.fetch(FetchSpec(max_bytes=max_bytes), specs, given.append)
+            manager.fetches.fetch(FetchSpec(max_bytes=max_bytes), specs, given.append)
             for outcome in given[0]:
                 for part in outcome.parts:
                     part.file.release()
@@ -608,11 +610,11 @@ async def test_internal_appends_resolve_with_their_last_offset(tmp_path: Path) -
         manager = cluster[1].manager
         assert manager is not None
         tp = TopicPartition("t", 0)
-        first = manager.append_internal(tp, batch(3), leader_epoch=Epoch(0), timeout_ms=5_000)
-        second = manager.append_internal(tp, batch(2), leader_epoch=Epoch(0), timeout_ms=5_000)
+        first = manager.appends.append_internal(tp, batch(3), leader_epoch=Epoch(0), timeout_ms=5_000)
+        second = manager.appends.append_internal(tp, batch(2), leader_epoch=Epoch(0), timeout_ms=5_000)
         assert not first.done()
         assert (await first, await second) == (2, 4)
-        stale = manager.append_internal(tp, batch(), leader_epoch=Epoch(7), timeout_ms=5_000)
+        stale = manager.appends.append_internal(tp, batch(), leader_epoch=Epoch(7), timeout_ms=5_000)
         assert isinstance(stale.exception(), NotLeaderOrFollower)
 
 
@@ -674,7 +676,7 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
         manager, partition = cluster[1].manager, cluster[1].partition("t")
         assert manager is not None
         epoch, size = partition.leader_epoch, partition.log.size_bytes // 4
-        fetches = manager._fetches
+        fetches = manager.fetches
         fetches._config = dataclasses.replace(fetches._config, fetch_bytes_max=3 * size)
         traffic = manager.topic_traffic["t"]
         requests = itertools.product((-1, 2), (0, 60_000), (0, 1, 2 * size, 9 * size), (0, 1, 2 * size, 1 << 20))
@@ -691,7 +693,7 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
             fetched, part_max, flushed = end
             spec = (topic, topic_id, 0, known, offset, fetched, 0, part_max, flushed)
             seen = []
-            for ask in (lambda *rest: manager.fetch(rest[0], [rest[1]], rest[2]), manager.fetch_one):
+            for ask in (lambda *rest: manager.fetches.fetch(rest[0], [rest[1]], rest[2]), manager.fetches.fetch_one):
                 given: list[list[FetchOutcome]] = []
                 counted = [manager.stats.fetch_parked, manager.stats.fetched_bytes, traffic.bytes_out]
                 cancel = ask(request, spec, given.append)  # type: ignore[arg-type]
@@ -712,7 +714,7 @@ async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp
         cluster.controller.create("t")
         manager = cluster[2].manager
         assert manager is not None
-        fetcher = manager._followers.fetcher_of(TopicPartition("t", 0))
+        fetcher = manager.followers.fetcher_of(TopicPartition("t", 0))
         assert fetcher is not None
         for level in (2, 3):
             cluster.controller.commit(FeatureLevelRecord(name=METADATA_VERSION, level=level))
@@ -725,18 +727,18 @@ async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new
         cluster.controller.create("t")
         manager, clock = cluster[1].manager, itertools.count(1_000)
         assert manager is not None
-        manager._appends._clock_ms = lambda: next(clock)
+        manager.appends._clock_ms = lambda: next(clock)
         times: list[int] = []
         for turn in range(3):
             for topic in ("absent", "t", "t"):  # a refused one first: it dates nothing that comes later
-                manager.append_records(
+                manager.appends.append_records(
                     [AppendEntry(topic, 0, batch())],
                     required_acks=0,
                     timeout_ms=0,
                     respond=lambda outcomes: times.append(outcomes[0].log_append_time_ms),
                 )
             await asyncio.sleep(0.001 * turn)
-        manager.append_records([], required_acks=1, timeout_ms=0, respond=lambda outcomes: None)
+        manager.appends.append_records([], required_acks=1, timeout_ms=0, respond=lambda outcomes: None)
         await asyncio.sleep(0)
         assert (await cluster[1].produce("t", batch())).log_append_time_ms == 1_004
         assert times == [-1, 1_000, 1_000, -1, 1_001, 1_001, -1, 1_002, 1_002]

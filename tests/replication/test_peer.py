@@ -62,7 +62,7 @@ def spec(name: str = "t", offset: int = 0, *, epoch: int = 3, last_epoch: int = 
 
 
 def write(broker: SingleBroker, name: str = "t", count: int = 3) -> None:
-    broker.replicas.append_records(
+    broker.replicas.appends.append_records(
         [AppendEntry(name, 0, batch(count))], required_acks=0, timeout_ms=1, respond=lambda outcomes: None
     )
 

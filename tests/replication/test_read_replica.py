@@ -90,7 +90,7 @@ async def read(
     answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
     request = FetchSpec(max_wait_ms=wait_ms, may_read_follower=may_read_follower)
     spec = FetchPartitionSpec("t", fetch_offset=Offset(offset), current_leader_epoch=Epoch(epoch))
-    broker.manager.fetch_one(request, spec, answer.set_result)
+    broker.manager.fetches.fetch_one(request, spec, answer.set_result)
     (outcome,) = await answer
     for part in outcome.parts:
         part.file.release()

@@ -265,7 +265,7 @@ class ReplicaScenario(Scenario):
         """All replicas are printed."""
 
     def _do_fetcher(self, broker: str) -> None:
-        self.printed.append(f"{broker}: {self._manager(broker)._followers.fetcher_of(ORDERS)!r}")
+        self.printed.append(f"{broker}: {self._manager(broker).followers.fetcher_of(ORDERS)!r}")
 
     def _do_trace(self) -> None:
         self.is_traced = True
@@ -334,7 +334,7 @@ class ReplicaScenario(Scenario):
             place = f" at {outcome.base_offset}" if outcome.base_offset >= 0 else ""
             self._answered(f"produce {broker} {count}", outcome.error, place)
 
-        self._manager(broker).append_records(
+        self._manager(broker).appends.append_records(
             [AppendEntry(TOPIC, 0, memoryview(batch(int(count))))],
             required_acks=-1 if acks == "all" else int(acks),
             timeout_ms=int(timeout),
@@ -350,7 +350,7 @@ class ReplicaScenario(Scenario):
                 f"consume {broker} {offset}", outcome.error, f" {outcome.size_bytes} bytes, HW {outcome.high_watermark}"
             )
 
-        self._manager(broker).fetch_one(
+        self._manager(broker).fetches.fetch_one(
             FetchSpec(max_wait_ms=int(wait)),
             FetchPartitionSpec(TOPIC, topic_id_of(TOPIC), 0, fetch_offset=Offset(int(offset))),
             respond,

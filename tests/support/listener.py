@@ -86,7 +86,8 @@ class RememberingReplicas:
         self.is_parking = False
         self.parked: list[Callable[[list[FetchOutcome]], None]] = []
         self.cancelled = 0
-        self.fetches: list[tuple[Any, Any]] = []
+        self.fetched: list[tuple[Any, Any]] = []
+        self.appends = self.fetches = self
 
     def append_records(
         self,
@@ -113,7 +114,7 @@ class RememberingReplicas:
         self, request: Any, partitions: Sequence[Any], respond: Callable[[list[FetchOutcome]], None]
     ) -> Callable[[], None]:
         partitions = [FetchPartitionSpec(*spec) for spec in partitions]  # plain tuples serve as well
-        self.fetches.append((request, partitions))
+        self.fetched.append((request, partitions))
         if self.is_parking:
             self.parked.append(respond)
             return self._cancel

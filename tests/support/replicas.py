@@ -464,8 +464,8 @@ class MemoryPeer:
                     part.file.release()
 
         if request.session_epoch != NO_SESSION_EPOCH:
-            request = manager.in_session(request)
-        cancel = manager.fetch(request, partitions, respond)
+            request = manager.fetches.in_session(request)
+        cancel = manager.fetches.fetch(request, partitions, respond)
         try:
             outcomes = await answer
         finally:
@@ -613,7 +613,7 @@ class MemoryBroker:
         """One produce request of one partition, awaited."""
         assert self.manager is not None
         answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
-        self.manager.append_records(
+        self.manager.appends.append_records(
             [AppendEntry(name, partition, memoryview(records))],
             required_acks=acks,
             timeout_ms=timeout_ms,
@@ -625,7 +625,7 @@ class MemoryBroker:
         """One consumer fetch; its ranges are released, its size and offsets are what tests look at."""
         assert self.manager is not None
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        self.manager.fetch_one(
+        self.manager.fetches.fetch_one(
             FetchSpec(max_wait_ms=max_wait_ms),
             FetchPartitionSpec(name, ZERO_UUID, partition, fetch_offset=Offset(offset)),
             answer.set_result,

@@ -78,7 +78,7 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
                     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                     f"broker {spec.replica_id} is not registered, as far as is known here",
                 )
-            spec = services.replica_manager.in_session(spec)
+            spec = services.replica_manager.fetches.in_session(spec)
         elif request.session_epoch not in FULL_SESSION_EPOCHS:
             raise KafkaError.of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "consumers have no fetch sessions")
     except KafkaError as error:
@@ -109,7 +109,7 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         return
     if answer.refused:
         spec = spec._replace(max_wait_ms=0)
-    cancel = services.replica_manager.fetch(spec, partitions, respond=answer.respond)
+    cancel = services.replica_manager.fetches.fetch(spec, partitions, respond=answer.respond)
     if not slot.is_done:
         slot.cancel = cancel
 
@@ -190,7 +190,7 @@ def _poll(
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
     if spec.replica_id >= 0:
         slot.note_broker()
-    cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)  # type: ignore[arg-type]  # a spec's order
+    cancel = services.replica_manager.fetches.fetch_one(spec, asked, answer.respond)  # type: ignore[arg-type]  # a spec's order
     if not slot.is_done:
         slot.cancel = cancel
     return True

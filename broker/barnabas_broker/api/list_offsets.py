@@ -149,7 +149,7 @@ def _list_offset(
         raise by_time
     if by_time is not None:
         return by_time
-    led = services.replica_manager.leader_partition(topic_partition, leader_epoch)
+    led = services.replica_manager.hosted.leader_partition(topic_partition, leader_epoch)
     return list_offset(
         led,
         LATEST_TIERED_TIMESTAMP if time_ms == EARLIEST_PENDING_UPLOAD else time_ms,

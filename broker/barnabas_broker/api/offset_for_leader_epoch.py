@@ -67,7 +67,7 @@ def _one(
     try:
         if not context.access.may(CLUSTER_ACTION, CLUSTER, is_noted=False):
             context.access.require(DESCRIBE, TOPIC, topic)
-        led = services.replica_manager.leader_partition(
+        led = services.replica_manager.hosted.leader_partition(
             TopicPartition(topic, asked.partition), Epoch(asked.current_leader_epoch)
         )
         end = end_offset_for_epoch(led, Epoch(asked.leader_epoch))

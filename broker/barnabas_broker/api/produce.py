@@ -85,7 +85,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         answer = _Answer(services, slot, version, acks)
         entries = parsed  # type: ignore[assignment]  # topics by name, and an AppendEntry's order
     if transactional_id is None:
-        services.replica_manager.append_records(
+        services.replica_manager.appends.append_records(
             entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond, scrutiny=connection.scrutiny
         )
         return

@@ -89,7 +89,7 @@ def _held(services: BrokerServices, topic: str, index: int) -> Partition:
     """Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
     if not is_valid_topic_name(topic):
         raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a topic name")
-    return services.replica_manager.hosted_partition(TopicPartition(topic, index))
+    return services.replica_manager.hosted.hosted_partition(TopicPartition(topic, index))
 
 
 def _described(index: int, partition: Partition) -> PartitionResponse:

@@ -90,11 +90,11 @@ async def _write(services: BrokerServices, marker: WritableTxnMarker, key: Topic
     try:
         if key.topic == OFFSETS_TOPIC:
             # Judged and appended in one turn of the loop: nothing can come between.
-            services.replica_manager.check_marker(key, TransactionMarker(*fields))
+            services.replica_manager.appends.check_marker(key, TransactionMarker(*fields))
             await services.groups.end_transaction(key.partition, Marker(*fields))
         else:
-            led = services.replica_manager.leader_partition(key)
-            await services.replica_manager.append_marker(
+            led = services.replica_manager.hosted.leader_partition(key)
+            await services.replica_manager.appends.append_marker(
                 key, TransactionMarker(*fields), leader_epoch=led.leader_epoch, timeout_ms=APPEND_TIMEOUT_MS
             )
     except KafkaError as error:

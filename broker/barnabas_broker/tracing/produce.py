@@ -162,6 +162,11 @@ class _Watched:
         self._watched = watched
         self._trace = trace
 
+    @property
+    def appends(self) -> _Watched:
+        """Of a replica manager: the one part of it that the handler of a produce request asks."""
+        return _Watched(self._watched.appends, self._trace)
+
     def append_records(self, *words: Any, **options: Any) -> None:
         """See those watched."""
         self._trace.append(self._watched.append_records, words, options)

@@ -113,10 +113,10 @@ class TransactionalWrites:
         respond: RespondAppend,
         scrutiny: Scrutiny | None = None,
     ) -> None:
-        """Append one produce request of a transactional producer; see ReplicaManager.append_records."""
+        """Append one produce request of a transactional producer; see Appends.append_records."""
         producer_id = next((found.producer_id for found in map(_producer_of, entries) if found is not None), -1)
         if producer_id not in self._waiting and not any(self._is_unverified(entry, version) for entry in entries):
-            self._replicas.append_records(
+            self._replicas.appends.append_records(
                 entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond, scrutiny=scrutiny
             )
             return
@@ -169,7 +169,7 @@ class TransactionalWrites:
         if not admitted:
             respond([])
             return
-        self._replicas.append_records(
+        self._replicas.appends.append_records(
             admitted,
             required_acks=request.required_acks,
             timeout_ms=request.timeout_ms,
@@ -270,7 +270,7 @@ class TransactionalWrites:
         if not self._needs_verification(TopicPartition(*entry[:2]), producer):
             return False
         if not version.adds_partitions and not self._config.is_verification_enabled:
-            producers = self._replicas.leader_partition(TopicPartition(*entry[:2])).log.producers
+            producers = self._replicas.hosted.leader_partition(TopicPartition(*entry[:2])).log.producers
             producers.confirm(producer.producer_id, producers.begin_verification(*producer))
             return False
         return True

@@ -127,7 +127,7 @@ async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
         assert [reported.topic_id for reported in fetched.responses] == [STRANGER, TOPIC_ID]
         assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert fetched.responses[1].partitions[0].error_code == 0
-        assert replicas.fetches[-1][0].max_wait_ms == 0  # an error must not wait
+        assert replicas.fetched[-1][0].max_wait_ms == 0  # an error must not wait
 
 
 @pytest.mark.attack("A8", "a topic's id gives its name to nobody who may not see the topic")
@@ -173,7 +173,7 @@ async def test_only_unknown_ids_never_reach_the_replicas() -> None:
         fetched = await client.call(FetchRequest(topics=[asked(0, topic_id=STRANGER)]), 17)
         assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert not replicas.appended
-        assert not replicas.fetches
+        assert not replicas.fetched
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
@@ -266,7 +266,7 @@ async def test_every_partition_of_a_fetch_is_answered_in_every_version(version: 
         assert [(part.partition_index, part.high_watermark) for part in reported.partitions] == [(2, 7), (0, 7)]
         assert [bytes(part.records) for part in reported.partitions] == [b"", b""]  # never null
         assert reported.partitions[0].aborted_transactions == []
-        assert replicas.fetches[0][0].is_read_committed
+        assert replicas.fetched[0][0].is_read_committed
 
 
 async def test_a_followers_identity_is_read_from_where_its_version_puts_it() -> None:
@@ -277,7 +277,7 @@ async def test_a_followers_identity_is_read_from_where_its_version_puts_it() -> 
         await client.call(
             FetchRequest(replica_state=ReplicaState(replica_id=3, replica_epoch=44), topics=[asked(0)]), 17
         )
-        (first, _), (second, _) = replicas.fetches
+        (first, _), (second, _) = replicas.fetched
         assert (first.replica_id, first.replica_epoch) == (3, -1)
         assert (second.replica_id, second.replica_epoch) == (3, 44)
 
@@ -295,7 +295,7 @@ async def test_what_a_follower_has_flushed_reaches_the_replicas(partitions: int)
                 for number in range(partitions)
             ]
             await peer.fetch(FetchSpec(replica_id=BrokerId(3), replica_epoch=44), specs)
-            reported = replicas.fetches[-1][1]
+            reported = replicas.fetched[-1][1]
             assert [(spec.fetch_offset, spec.flushed_offset) for spec in reported] == [(1_000, flushed)] * partitions
         await peer.close()
 
@@ -354,4 +354,4 @@ async def test_who_is_no_broker_of_the_cluster_opens_no_fetch_session(tmp_path: 
                 topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition=0)])],
             )
             assert (await client.call(request, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert not broker.replicas._fetches._sessions._sessions
+        assert not broker.replicas.fetches._sessions._sessions

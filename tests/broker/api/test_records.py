@@ -282,7 +282,7 @@ async def test_a_topics_codec_is_kept_on_disk_whatever_the_producer_uses(broker:
 async def test_a_new_leader_without_its_high_watermark_answers_what_the_version_knows(broker: SingleBroker) -> None:
     client = await RawClient.connect(broker.server)
     await written(client, batch_of([b"v"] * 10))
-    broker.replicas.leader_partition(TopicPartition(TOPIC, 0)).leader_epoch_start_offset = Offset(11)
+    broker.replicas.hosted.leader_partition(TopicPartition(TOPIC, 0)).leader_epoch_start_offset = Offset(11)
     answers = {version: (await listed(client, -1, version))[0] for version in (1, 4, 5, 11)}
     assert answers == {
         1: ErrorCode.LEADER_NOT_AVAILABLE,

@@ -155,7 +155,7 @@ async def test_a_batch_that_waited_belongs_to_where_it_was_sent(
     config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, validate_batches=ValidateBatches.ALL)
     where = TopicPartition(TOPIC, 0)
     async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=config) as broker:
-        partition = broker.replicas.leader_partition(where)
+        partition = broker.replicas.hosted.leader_partition(where)
         producers = partition.log.producers
         data = build_batch(
             [Record(0, now_ms(), b"k", b"v")], is_transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
@@ -163,12 +163,12 @@ async def test_a_batch_that_waited_belongs_to_where_it_was_sent(
         assert producers.confirm(7, producers.begin_verification(7, 0))
         answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
         entries = [AppendEntry(TOPIC, 0, memoryview(data))]
-        broker.replicas.append_records(entries, required_acks=-1, timeout_ms=1_000, respond=answer.set_result)
+        broker.replicas.appends.append_records(entries, required_acks=-1, timeout_ms=1_000, respond=answer.set_result)
         if what == "marker":
             marker = TransactionMarker(
                 producer_id=7, epoch=0, coordinator_epoch=0, is_commit=False, transaction_version=1
             )
-            await broker.replicas.append_marker(where, marker, leader_epoch=Epoch(0), timeout_ms=1_000)
+            await broker.replicas.appends.append_marker(where, marker, leader_epoch=Epoch(0), timeout_ms=1_000)
             assert producers.confirm(7, producers.begin_verification(7, 0)), "the next transaction"
         else:
             partition.leader_epoch = Epoch(1)
@@ -213,7 +213,7 @@ async def test_a_topic_that_becomes_compacted_takes_no_batch_that_waited_unopene
 
     monkeypatch.setattr(BatchInspector, "inspected", slow)
     async with single_broker(tmp_path, topics={TOPIC: 1}, log_config=PAGE_CACHE) as broker:
-        partition = broker.replicas.leader_partition(TopicPartition(TOPIC, 0))
+        partition = broker.replicas.hosted.leader_partition(TopicPartition(TOPIC, 0))
         client = await RawClient.connect(broker.server)
         keyless = produce(build_batch([Record(0, now_ms(), None, b"v")]))
         asked = asyncio.create_task(client.call(keyless, 9))

@@ -89,6 +89,7 @@ class FakeReplicas:
         self.producers = {KEY: FakeProducers(), OTHER: FakeProducers(), OFFSETS: FakeProducers()}
         self.appended: list[tuple[str, int, bytes]] = []
         self.error: KafkaError | None = None
+        self.appends = self.hosted = self
 
     def partition(self, key: TopicPartition) -> Any:
         found = self.producers.get(key)

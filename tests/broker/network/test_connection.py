@@ -132,7 +132,7 @@ async def test_a_parked_fetch_holds_back_the_answer_of_the_request_after_it() ->
         await until(lambda: replicas.parked)
         await turns()
         assert not client.reader._buffer  # type: ignore[attr-defined]
-        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        replicas.parked[0](replicas.outcomes(replicas.fetched[0][1]))
         client.decode(ApiKey.FETCH, 12, fetch_id, await client.read_frame())
         client.decode(ApiKey.API_VERSIONS, 3, versions_id, await client.read_frame())
 
@@ -253,7 +253,7 @@ async def test_a_fetch_answered_after_its_client_left_is_released_and_a_parked_o
         await client.close()
         await until(lambda: not server.stats.connections)
         assert replicas.cancelled == 1
-        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        replicas.parked[0](replicas.outcomes(replicas.fetched[0][1]))
         assert replicas.file._holders == 1  # type: ignore[attr-defined]
 
 
@@ -265,7 +265,7 @@ async def test_an_answer_that_waits_for_the_one_before_it_is_released_with_its_c
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         await client.send(client.frame(produce_request(b"held"), 9)[1] + client.frame(fetch_request(), 12)[1])
-        await until(lambda: replicas.fetches)
+        await until(lambda: replicas.fetched)
         assert replicas.file._holders == 2  # type: ignore[attr-defined]
         await client.close()
         await until(lambda: not server.stats.connections)
@@ -457,7 +457,7 @@ async def test_answers_behind_one_that_is_not_there_yet_are_bounded_too() -> Non
         await turns()
         connection = next(iter(server.connections))
         assert sum(slot.size_bytes for slot in connection._slots if slot.is_done) < 10_000 + answer_bytes
-        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        replicas.parked[0](replicas.outcomes(replicas.fetched[0][1]))
         client.decode(ApiKey.FETCH, 12, fetch_id, await client.read_frame())
         for _ in range(900):
             client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())

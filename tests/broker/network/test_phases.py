@@ -84,7 +84,7 @@ async def test_what_waits_behind_an_earlier_answer_is_in_the_response_queue() ->
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         await client.send(client.frame(produce_request(b"first"), 9)[1] + client.frame(fetch_request(), 12)[1])
-        await until(lambda: bool(replicas.fetches))
+        await until(lambda: bool(replicas.fetched))
         await asyncio.sleep(WAIT_S)
         replicas.waiting.pop()()
         for _ in range(2):
@@ -101,7 +101,7 @@ async def test_an_answer_that_its_client_reads_late_is_long_in_sending(tmp_path:
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         await client.send(client.frame(fetch_request(), 12)[1])
-        await until(lambda: bool(replicas.fetches))
+        await until(lambda: bool(replicas.fetched))
         await asyncio.sleep(WAIT_S)
         assert (ApiKey.FETCH, "send") not in server.stats.phase_s, "it is not sent yet"
         await client.read_frame()

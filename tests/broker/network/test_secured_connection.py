@@ -230,7 +230,7 @@ async def test_a_client_that_never_reads_costs_a_bounded_amount_over_tls(authori
         await asyncio.sleep(0.5)
         (connection,) = server.connections
         assert connection._gate.queued_bytes <= 5_100_000
-        assert len(replicas.fetches) < 20
+        assert len(replicas.fetched) < 20
         client.writer.transport.abort()
         await until(lambda: not server.connections)
         await until(lambda: file._holders == 1)  # type: ignore[attr-defined]
