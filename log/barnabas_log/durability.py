@@ -19,9 +19,20 @@ Not obvious:
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from barnabas_log.disk import Disk, File
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
+
+
+class FlushRound(Protocol):
+    """A flush of files that is under way."""
+
+    def is_slow(self) -> bool:
+        """Whether it takes so long that a write to its files might wait for it, and nothing that is written now could be acknowledged
+        sooner."""
+        ...
 
 
 class Durability:
@@ -43,6 +54,7 @@ class Durability:
         "_segments_named",
         "_segments_named_claimed",
         "cuts",
+        "flush_round",
         "flushed_end_offset",
         "is_directory_durable",
         "written_end_offset",
@@ -54,6 +66,8 @@ class Durability:
         """Everything below is in the file."""
         self.flushed_end_offset = end_offset
         """Everything below is durable; also the recovery point."""
+        self.flush_round: FlushRound | None = None
+        """The one under way that the log is in; flush.py sets it."""
         self.is_directory_durable = not is_new
         """Whether a power cut leaves the directory, with its topic id."""
         self.cuts = 0

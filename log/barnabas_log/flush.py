@@ -59,12 +59,17 @@ class FlushStats:
 class _Round:
     """Logs whose files are being flushed, with their written ends as they were when it began."""
 
-    __slots__ = ("began_at_s", "ends", "file_count")
+    __slots__ = ("_loop", "began_at_s", "ends", "file_count")
 
-    def __init__(self, began_at_s: float) -> None:
-        self.began_at_s = began_at_s
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.began_at_s = loop.time()
         self.ends: dict[UnifiedLog, Offset] = {}
         self.file_count = 0
+
+    def is_slow(self) -> bool:
+        """See FlushRound."""
+        return self._loop.time() - self.began_at_s > SLOW_FLUSH_S
 
 
 class FlushRounds:
@@ -82,8 +87,8 @@ class FlushRounds:
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._requested: dict[UnifiedLog, None] = {}
-        self._round_of: dict[UnifiedLog, _Round] = {}
-        self._rounds_in_flight = 0
+        self._rounds: dict[_Round, None] = {}
+        """Those in flight."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """While it runs."""
         self._is_beginning = False
@@ -97,7 +102,7 @@ class FlushRounds:
         if self._is_failed:
             return
         self._requested[log] = None
-        if self._is_beginning or self._rounds_in_flight == ROUNDS_MAX or log in self._round_of:
+        if self._is_beginning or len(self._rounds) == ROUNDS_MAX or log.durability.flush_round is not None:
             return  # what is on its way begins it
         if self._loop is not None:
             # Not within this call, which a log makes amid its own changes.
@@ -108,16 +113,11 @@ class FlushRounds:
         """The log is being deleted: no round to come needs it."""
         self._requested.pop(log, None)
 
-    def is_slow(self, log: UnifiedLog) -> bool:
-        """Whether the log is in a round that has been in flight for longer than SLOW_FLUSH_S."""
-        flying = self._round_of.get(log)
-        return flying is not None and self._loop is not None and self._loop.time() - flying.began_at_s > SLOW_FLUSH_S
-
     def oldest_s(self) -> float:
         """For how long the oldest round has been in flight, in s; 0 where none is."""
-        if self._loop is None or not self._round_of:
+        if self._loop is None or not self._rounds:
             return 0.0
-        return self._loop.time() - min(flying.began_at_s for flying in self._round_of.values())
+        return self._loop.time() - min(flying.began_at_s for flying in self._rounds)
 
     async def run(self) -> None:
         """Flush what is asked for until cancelled; what is then in flight does not count, unless it fails."""
@@ -137,12 +137,12 @@ class FlushRounds:
             self._begin_rounds(self._loop)
 
     def _begin_rounds(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._rounds_in_flight < ROUNDS_MAX and not self._is_failed:
-            ready = [log for log in self._requested if log not in self._round_of]
+        while len(self._rounds) < ROUNDS_MAX and not self._is_failed:
+            ready = [log for log in self._requested if log.durability.flush_round is None]
             if not ready:
                 return
-            share = -(-len(ready) // (ROUNDS_MAX - self._rounds_in_flight))
-            beginning = _Round(loop.time())
+            share = -(-len(ready) // (ROUNDS_MAX - len(self._rounds)))
+            beginning = _Round(loop)
             files: list[File] = []
             for log in ready[:share]:
                 if len(files) >= ROUND_FILES_MAX:
@@ -158,22 +158,20 @@ class FlushRounds:
                     self._put_off([log], loop)
                     continue
                 beginning.ends[log] = log.durability.written_end_offset
-                self._round_of[log] = beginning
+                log.durability.flush_round = beginning
             if not beginning.ends:
                 if self._retry is not None:
                     return
                 continue
             beginning.file_count = len(files)
-            self._rounds_in_flight += 1
+            self._rounds[beginning] = None
             if not files:
                 loop.call_soon(self._end, beginning, None)
                 continue
             try:
                 self._disk.begin_flush(files, partial(self._end, beginning))
             except OSError as error:
-                self._rounds_in_flight -= 1
-                for log in beginning.ends:
-                    del self._round_of[log]
+                self._forget(beginning)
                 if not is_out_of_descriptors(error):
                     self.fail(error)
                     return
@@ -192,9 +190,7 @@ class FlushRounds:
         self._begin_requested()
 
     def _end(self, ending: _Round, error: OSError | None) -> None:
-        self._rounds_in_flight -= 1
-        for log in ending.ends:
-            del self._round_of[log]
+        self._forget(ending)
         if error is not None:
             self.fail(error)
         loop = self._loop
@@ -215,6 +211,11 @@ class FlushRounds:
             except Exception as bug:  # a bug of the listener must not end the flushes of all logs
                 context = {"message": f"in the callback of the flush of {log.topic_partition}", "exception": bug}
                 loop.call_exception_handler(context)
+
+    def _forget(self, ended: _Round) -> None:
+        del self._rounds[ended]
+        for log in ended.ends:
+            log.durability.flush_round = None
 
     def fail(self, error: OSError) -> None:
         """Poison the directory: no round is begun any more, and what those in flight flush does not count."""

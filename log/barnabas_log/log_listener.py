@@ -16,10 +16,6 @@ LogT = TypeVar("LogT", contravariant=True)
 class LogListener(Protocol[LogT]):
     """Whom a log reports to: its manager. Calls come on the loop that owns the log."""
 
-    def may_write(self, log: LogT) -> bool:
-        """Whether a write may go to the file now, or a flush that takes long stands in its way."""
-        ...
-
     def on_log_start_moved(self, log: LogT) -> None:
         """The log begins later: by retention, or because records were deleted."""
         ...
@@ -56,10 +52,6 @@ class LogListener(Protocol[LogT]):
 
 class NoListener:
     """For a log without a manager."""
-
-    def may_write(self, log: object) -> bool:
-        """Always."""
-        return True
 
     def on_log_start_moved(self, log: object) -> None:
         """Nobody keeps it."""

@@ -222,7 +222,7 @@ class LogWriter:
     def append_as_follower(self, batches: Buffer, *, leader_epoch: Epoch) -> None:
         """Check and append whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
 
-        They are written at once, from where they lie; where the listener holds writes back they are queued.
+        They are written at once, from where they lie; where a slow flush holds writes back they are queued.
         Their offsets must be past the log's end, and rise. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
         before the bad one are then appended, so the next fetch starts at log_end_offset.
         """
@@ -289,8 +289,8 @@ class LogWriter:
             self.roll(self.now_ms)
 
     def _write_or_keep(self, batches: memoryview) -> None:
-        """Write what ends at the log end from where it lies; where the listener holds it back, keep a copy."""
-        if not self._pending and self.listener.may_write(self):
+        """Write what ends at the log end from where it lies; where a slow flush holds it back, keep a copy."""
+        if not self._pending and not self.is_held_back:
             try:
                 self._write((batches,))
             except OutOfDescriptors:
@@ -307,7 +307,7 @@ class LogWriter:
             self.write_pending()
 
     def write_pending(self, *, is_forced: bool = False) -> None:
-        """Write what is queued, with one system call. It may be delayed, unless forced: by the listener for a slow flush, or
+        """Write what is queued, with one system call. It may be delayed, unless forced: by a slow flush, or
         for want of a descriptor.
 
         Raises StorageFailed, now and from then on; NoRoom on a full disk, where it may be called again; if forced,
@@ -316,7 +316,7 @@ class LogWriter:
         pending = self._pending
         if not pending:
             return
-        if not is_forced and self._pending_bytes < HELD_BYTES_MAX and not self.listener.may_write(self):
+        if not is_forced and self._pending_bytes < HELD_BYTES_MAX and self.is_held_back:
             return
         self.refuse_if_failed()
         try:
@@ -327,6 +327,12 @@ class LogWriter:
             return
         self._pending = []
         self._pending_bytes = 0
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a flush that takes long stands in the way of a write: it might wait for that, and could not count sooner."""
+        flush_round = self.durability.flush_round
+        return flush_round is not None and flush_round.is_slow()
 
     def drop_unwritten(self) -> None:
         """Forget what is queued: the log is about to end before it."""

@@ -501,11 +501,6 @@ class LogManager:
         if directory is not None:
             directory.rounds.request(log)
 
-    def may_write(self, log: UnifiedLog) -> bool:
-        """See LogListener.may_write."""
-        directory = self._homes.directories.get(log)
-        return directory is None or not directory.rounds.is_slow(log)
-
     def on_log_start_moved(self, log: UnifiedLog) -> None:
         """See LogListener.on_log_start_moved."""
         self.health.listener.on_log_start_moved(log)

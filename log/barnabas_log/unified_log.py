@@ -13,7 +13,7 @@ Not obvious:
   - The epoch file and the indexes of the active segment lag behind on purpose: recovery makes them again from the
     recovery point on, so they are written before that point moves, not at every append.
   - Every step of several files asks for their descriptors first, and is refused whole (OutOfDescriptors).
-  - A read never waits for bytes that the listener holds back (a slow flush): it ends at the written end.
+  - A read never waits for bytes that a slow flush holds back: it ends at the written end.
   - Damage (a flipped bit) that is known stays in its file until it is repaired or cut off: reads end before it and answer
     CORRUPT_MESSAGE within it, and everything else of the log is served.
 """

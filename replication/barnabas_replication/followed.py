@@ -505,7 +505,7 @@ class FollowedPartitions:
 
 def _may_fetch_on(partition: Partition) -> bool:
     """Whether what comes could be written: no flush that takes long holds writes back."""
-    return partition.log.listener.may_write(partition.log)
+    return not partition.log.is_held_back
 
 
 def _is_durable(partition: Partition) -> bool:

@@ -10,7 +10,6 @@ from barnabas_log.batch_run import CRC_WINDOW_BYTES, read_run
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.segment import LogSegment
-from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch
 from tests.support.logs import content, make_batch, make_config, open_log
@@ -91,13 +90,12 @@ def test_a_run_is_one_write(disk: MemoryDisk) -> None:
 
 def test_what_must_wait_for_a_flush_is_kept_as_a_copy(disk: MemoryDisk) -> None:
     log, first, second = open_log(disk), *batches(1, 1)
-    listener = _Slow()
-    log.listener = listener  # type: ignore[assignment]
+    log.durability.flush_round = _Slow()
     received = bytearray(first + second)
     log.append_as_follower(received, leader_epoch=Epoch(1))
     assert (log.written_end_offset, log.log_end_offset) == (0, 4)
     received[:] = bytes(len(received))  # the next answer takes its place
-    listener.is_slow = False
+    log.durability.flush_round = None
     log.append_as_follower(batches(1, start=4)[0], leader_epoch=Epoch(1))
     log.write_pending()
     assert log.written_end_offset == 6
@@ -115,12 +113,10 @@ def test_a_run_that_passes_a_segment_goes_on_in_the_next(disk: MemoryDisk) -> No
 
 
 class _Slow:
-    """A listener in whose directory a flush takes long."""
+    """A flush that takes long."""
 
-    is_slow = True
-
-    def may_write(self, log: UnifiedLog) -> bool:
-        return not self.is_slow
+    def is_slow(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from barnabas_log.errors import StorageFailed
-from barnabas_log.log_listener import NoListener
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
@@ -54,13 +53,11 @@ class ScriptedPeer:
         self.closed += 1
 
 
-class SlowFlush(NoListener):
+class SlowFlush:
     """A flush of the log takes long."""
 
-    is_slow = True
-
-    def may_write(self, log: object) -> bool:
-        return not self.is_slow
+    def is_slow(self) -> bool:
+        return True
 
 
 class Bench:
@@ -208,12 +205,12 @@ async def test_else_it_asks_again_only_after_the_flush(
 
 async def test_nothing_is_asked_ahead_of_a_flush_that_takes_long(tmp_path: Path) -> None:
     async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
-        listener = bench.bench.log.listener = SlowFlush()
+        bench.bench.log.durability.flush_round = SlowFlush()
         await bench.asked(1)
         bench.peer.answers.put_nowait(data(FULL))
         await asyncio.sleep(0.1)
         assert len(bench.peer.asked) == 1
-        listener.is_slow = False
+        bench.bench.log.durability.flush_round = None
         bench.fetcher.on_flushed(bench.bench.partition)  # an earlier round is over, this one's data is not in it
         assert (await bench.asked(2)).flushed_offset == 0
 
