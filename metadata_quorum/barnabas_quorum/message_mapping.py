@@ -16,6 +16,9 @@ The annotation of a field says how it travels:
     tuple[X, Y]                    a message of as many fields, in the order of their numbers
     INLINED in its metadata        a dataclass whose fields stand in the message itself
 
+What a dataclass has that its message lacks, or has elsewhere (`omitted`), is given by name when it is read; what the message has
+besides (`envelope`), when it is written.
+
 A message of one field wraps its value where the annotation has no level of its own for it: lists that may be absent, lists
 of lists, items that may be None.
 
@@ -47,15 +50,16 @@ class MappingMismatch(TypeError):
 
 
 class MessageMapping:
-    """One dataclass and one message. `write` gives the message of a value, `read` the value of a message (raises ValueError)."""
+    """One dataclass and one message. `write` gives the message of a value, with the envelope's fields that are given by name;
+    `read` the value of a message, with the omitted fields that are (raises ValueError)."""
 
     __slots__ = ("_functions", "read", "write")
 
-    def __init__(self, functions: Callable[[], tuple[Callable[[Any], Any], Callable[[Any], Any]]]) -> None:
+    def __init__(self, functions: Callable[[], tuple[Callable[..., Any], Callable[..., Any]]]) -> None:
         """functions: compiles `write` and `read`. Raises MappingMismatch."""
         self._functions = functions
-        self.write: Callable[[Any], Any] = lambda value: self.compile().write(value)
-        self.read: Callable[[Any], Any] = lambda message: self.compile().read(message)
+        self.write: Callable[..., Any] = lambda value, **others: self.compile().write(value, **others)
+        self.read: Callable[..., Any] = lambda message, **others: self.compile().read(message, **others)
 
     def compile(self) -> MessageMapping:
         """Put the two functions in place, as the first use does. Raises MappingMismatch."""
@@ -76,6 +80,7 @@ def mapping_of(
     message_type: Any,
     *,
     envelope: frozenset[str] = frozenset(),
+    omitted: frozenset[str] = frozenset(),
     conversions: Mapping[type, Conversion] | None = None,
     list_readers: Mapping[Any, Callable[[Any], Any]] | None = None,
 ) -> MessageMapping:
@@ -83,18 +88,22 @@ def mapping_of(
 
     Args:
         envelope: fields of the message that are not the dataclass's.
+        omitted: fields of the dataclass that are not the message's.
         conversions: by type.
         list_readers: what makes a tuple of a repeated field, by its annotation, in place of `tuple`.
     """
 
-    def functions() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    def functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
         source = _Source(dict(conversions or {}), dict(list_readers or {}))
-        write = source.writer(kind, message_type.DESCRIPTOR, envelope)
-        read = source.reader(kind, message_type.DESCRIPTOR, envelope)
+        write = source.writer(kind, message_type.DESCRIPTOR, envelope, omitted)
+        read = source.reader(kind, message_type.DESCRIPTOR, envelope, omitted)
         namespace = source.compile(f"{kind.__name__} as {message_type.DESCRIPTOR.full_name}")
         return namespace[write], namespace[read]
 
     return MessageMapping(functions)
+
+
+_NONE: frozenset[str] = frozenset()
 
 
 class _Part(NamedTuple):
@@ -136,32 +145,32 @@ class _Source:
 
     # --- whole messages -------------------------------------------------------------------------------------------------
 
-    def writer(self, kind: Any, message: Any, envelope: frozenset[str] = frozenset()) -> str:
-        """The name of the function (value) -> message."""
-        return self._function("write", kind, message, lambda: self._written(kind, message, envelope))
+    def writer(self, kind: Any, message: Any, envelope: frozenset[str] = _NONE, omitted: frozenset[str] = _NONE) -> str:
+        """The name of the function (value, **envelope) -> message."""
+        return self._function("write", kind, message, envelope, lambda: self._written(kind, message, envelope, omitted))
 
-    def reader(self, kind: Any, message: Any, envelope: frozenset[str] = frozenset()) -> str:
-        """The name of the function (message) -> value."""
-        return self._function("read", kind, message, lambda: self._read(kind, message, envelope))
+    def reader(self, kind: Any, message: Any, envelope: frozenset[str] = _NONE, omitted: frozenset[str] = _NONE) -> str:
+        """The name of the function (message, **omitted) -> value."""
+        return self._function("read", kind, message, omitted, lambda: self._read(kind, message, envelope, omitted))
 
-    def _function(self, verb: str, kind: Any, message: Any, body: Callable[[], str]) -> str:
+    def _function(self, verb: str, kind: Any, message: Any, others: frozenset[str], body: Callable[[], str]) -> str:
         key = (verb, kind, message.full_name)
         name = self._known.get(key)
         if name is None:
             name = self._known[key] = f"{verb}_{len(self._known)}"
-            self._functions.append(f"def {name}(o):\n    return {body()}")
+            self._functions.append(f"def {name}(o{', **others' if others else ''}):\n    return {body()}")
         return name
 
-    def _written(self, kind: Any, message: Any, envelope: frozenset[str]) -> str:
-        parts, fields = self._matched(kind, message, envelope)
+    def _written(self, kind: Any, message: Any, envelope: frozenset[str], omitted: frozenset[str]) -> str:
+        parts, fields = self._matched(kind, message, envelope, omitted)
         items = [f"{part.name}={self._out(part.hint, fields[part.name], 'o' + part.access)}" for part in parts]
-        return f"{self._message(message)}({', '.join(items)})"
+        return f"{self._message(message)}({', '.join([*items, '**others'] if envelope else items)})"
 
-    def _read(self, kind: Any, message: Any, envelope: frozenset[str]) -> str:
-        _, fields = self._matched(kind, message, envelope)
-        return self._made(kind, message, fields)
+    def _read(self, kind: Any, message: Any, envelope: frozenset[str], omitted: frozenset[str]) -> str:
+        _, fields = self._matched(kind, message, envelope, omitted)
+        return self._made(kind, message, fields, omitted)
 
-    def _made(self, kind: Any, message: Any, fields: dict[str, Any]) -> str:
+    def _made(self, kind: Any, message: Any, fields: dict[str, Any], omitted: frozenset[str] = _NONE) -> str:
         """The expression that makes a value of the message `o`."""
         if typing.get_origin(kind) is tuple:
             values = [self._in(part.hint, fields[part.name], "o") for part in _parts(kind, message)]
@@ -172,15 +181,19 @@ class _Source:
             return f"{self._constant(kind)}({', '.join(values)})"
         items = []
         for field in dataclasses.fields(kind):
+            if field.name in omitted:
+                continue
             if field.metadata.get("inlined"):
                 value = self._made(hints[field.name], message, fields)
             else:
                 value = self._in(hints[field.name], fields[field.name], "o")
             items.append(f"{field.name}={value}")
-        return f"{self._constant(kind)}({', '.join(items)})"
+        return f"{self._constant(kind)}({', '.join([*items, '**others'] if omitted else items)})"
 
-    def _matched(self, kind: Any, message: Any, envelope: frozenset[str]) -> tuple[list[_Part], dict[str, Any]]:
-        parts = _parts(kind, message)
+    def _matched(
+        self, kind: Any, message: Any, envelope: frozenset[str], omitted: frozenset[str]
+    ) -> tuple[list[_Part], dict[str, Any]]:
+        parts = [part for part in _parts(kind, message) if part.name not in omitted]
         fields = {field.name: field for field in message.fields if field.name not in envelope}
         names = {part.name for part in parts}
         if names != fields.keys():

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.controller.decisions import DECISIONS
+from barnabas_quorum.driver.grpc_transport import ANSWER_HEADER, CALL_HEADER, REPLICA, RPC_BY_REQUEST
 from barnabas_quorum.driver.verbs import HEARTBEAT, HEARTBEAT_ANSWER, VERBS
 from barnabas_quorum.message_mapping import MappingMismatch, mapping_of
 from barnabas_quorum.record_codec import RECORD_TYPES
@@ -82,6 +83,8 @@ def test_every_mapping_of_the_product_compiles() -> None:
     """A node compiles what it uses when it uses it: a mismatch must not wait for that."""
     mappings = [found.mapping for found in RECORD_TYPES.values()]
     mappings += [mapping for verb in VERBS for mapping in (verb.call, verb.answer)] + [HEARTBEAT, HEARTBEAT_ANSWER]
+    mappings += [mapping for rpc in RPC_BY_REQUEST.values() for mapping in (rpc.call, rpc.answer)]
+    mappings += [REPLICA, CALL_HEADER, ANSWER_HEADER]
     assert len(mappings) > 70
     for mapping in mappings:
         mapping.compile()

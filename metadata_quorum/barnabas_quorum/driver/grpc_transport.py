@@ -1,6 +1,6 @@
-"""The quorum's messages over gRPC: the way out to each peer, and the service that takes them in.
+"""The quorum's messages over gRPC: the way out to each peer, and the service that takes them in; one table of both.
 
-May touch:  grpc.aio, the generated types (which stop here).      Must not touch: the core, the log.
+May touch:  grpc.aio, the generated types (which stop here), message_mapping.      Must not touch: the core, the log.
 Invariants: every call has a deadline; a reply is built with the correlation of its own request; nothing of a peer is
             believed beyond its types: the core judges the values.
 Read next:  transport.py, which this meets; node.py.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, cast
 
 import grpc.aio
 
 from barnabas_quorum.driver.incarnation import METADATA_KEY, IncarnationGuard
 from barnabas_quorum.driver.transport import ChangeVoters, ReplicaIdentity, VoterChangeAnswer
 from barnabas_quorum.errors import BufferExhausted, PeerUnreachable
+from barnabas_quorum.message_mapping import Conversion, MessageMapping, mapping_of
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
@@ -30,18 +31,15 @@ from barnabas_quorum.raft.messages import (
     Reply,
     ReplyError,
     Request,
-    SnapshotId,
     VoterChange,
     VoterChangeKind,
     VoteReply,
     VoteRequest,
 )
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
-from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Epoch, Offset
 from barnabas_wire.rpc import quorum_pb2, quorum_pb2_grpc
 from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
-
-ReplyT = TypeVar("ReplyT", bound=Reply)
 
 _NAMELESS = -1
 _Place = tuple[str, int, int]
@@ -73,33 +71,13 @@ class GrpcTransport:
 
     async def _call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
         stub = await self._stub(voter)
-        header = _call_header(request, self._cluster_id, str(self._incarnation.current))
+        rpc = RPC_BY_REQUEST[type(request)]
+        header = _CallHeader(
+            self._cluster_id, request.source, request.target, request.epoch, str(self._incarnation.current)
+        )
+        call = rpc.call.write(request, header=CALL_HEADER.write(header))
         try:
-            match request:
-                case FetchRequest():
-                    answer = await stub.Fetch(_fetch_call(request, header), timeout=timeout_s)
-                    return _fetch_reply(answer, request)
-                case FetchSnapshotRequest():
-                    answer = await stub.FetchSnapshot(_fetch_snapshot_call(request, header), timeout=timeout_s)
-                    return _fetch_snapshot_reply(answer, request)
-                case VoteRequest():
-                    answer = await stub.Vote(_vote_call(request, header), timeout=timeout_s)
-                    return VoteReply(
-                        **_reply_fields(answer.header, request),
-                        is_granted=answer.is_granted,
-                        is_pre_vote=request.is_pre_vote,
-                        life=answer.life,
-                    )
-                case BeginQuorumEpochRequest():
-                    call = quorum_pb2.BeginQuorumEpochCall(header=header, leader=_voter_to_wire(request.leader))
-                    answer = await stub.BeginQuorumEpoch(call, timeout=timeout_s)
-                    return BeginQuorumEpochReply(**_reply_fields(answer.header, request))
-                case EndQuorumEpochRequest():
-                    successors = [_replica_to_wire(key) for key in request.successors]
-                    answer = await stub.EndQuorumEpoch(
-                        quorum_pb2.EndQuorumEpochCall(header=header, successors=successors), timeout=timeout_s
-                    )
-                    return EndQuorumEpochReply(**_reply_fields(answer.header, request))
+            return _read_reply(rpc, await getattr(stub, rpc.name)(call, timeout=timeout_s), request)
         except grpc.aio.AioRpcError as error:
             raise self._failed(error, voter) from None
         except ValueError as error:
@@ -111,7 +89,7 @@ class GrpcTransport:
         try:
             answer = await (await self._stub(voter)).DescribeReplica(call, timeout=timeout_s)
             self._incarnation.hear(answer.incarnation)
-            key = _replica_from_wire(answer.replica)
+            key = REPLICA.read(answer.replica)
         except grpc.aio.AioRpcError as error:
             raise self._failed(error, voter) from None
         except ValueError as error:
@@ -125,14 +103,14 @@ class GrpcTransport:
         call = quorum_pb2.ChangeVotersCall(
             cluster_id=self._cluster_id,
             kind=change.kind.name,
-            voter=_voter_to_wire(change.voter),
-            joiner=None if change.joiner is None else _replica_to_wire(change.joiner),
+            voter=_write_voter(change.voter),
+            joiner=None if change.joiner is None else REPLICA.write(change.joiner),
             incarnation=str(self._incarnation.current),
             asker=quorum_pb2.Asker(principal=principal, host=client_host),
         )
         try:
             answer = await (await self._stub(leader)).ChangeVoters(call, timeout=timeout_s)
-            return VoterChangeAnswer(ReplyError(answer.error), answer.reason, _voter_from_wire(answer, "leader"))
+            return VoterChangeAnswer(ReplyError(answer.error), answer.reason, _read_leader(answer))
         except grpc.aio.AioRpcError as error:
             raise self._failed(error, leader) from None
         except ValueError as error:
@@ -187,8 +165,8 @@ class GrpcTransport:
         return PeerUnreachable(f"{voter}: {error.code().name} {error.details()}")
 
 
-class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
-    """The service on a controller's gRPC listener."""
+class QuorumServicer:
+    """The service on a controller's gRPC listener. The methods that carry the core's requests are made from RPCS below the class."""
 
     def __init__(
         self,
@@ -208,94 +186,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
-        quorum_pb2_grpc.add_QuorumServicer_to_server(self, server)
-
-    async def Vote(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """See quorum.proto."""
-        await self._check_cluster(request.header, context)
-        reply = await self._ask(
-            lambda: VoteRequest(
-                **_request_fields(request.header),
-                last_epoch=Epoch(request.last_epoch),
-                end_offset=Offset(request.end_offset),
-                is_pre_vote=request.is_pre_vote,
-                life=request.life,
-            ),
-            VoteReply,
-            context,
-        )
-        return quorum_pb2.VoteAnswer(header=_answer_header(reply), is_granted=reply.is_granted, life=reply.life)
-
-    async def BeginQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """See quorum.proto."""
-        await self._check_cluster(request.header, context)
-        reply = await self._ask(
-            lambda: BeginQuorumEpochRequest(
-                **_request_fields(request.header), leader=_voter_from_wire(request, "leader")
-            ),
-            BeginQuorumEpochReply,
-            context,
-        )
-        return quorum_pb2.BeginQuorumEpochAnswer(header=_answer_header(reply))
-
-    async def EndQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """See quorum.proto."""
-        await self._check_cluster(request.header, context)
-        reply = await self._ask(
-            lambda: EndQuorumEpochRequest(
-                **_request_fields(request.header),
-                successors=tuple(_replica_from_wire(replica) for replica in request.successors),
-            ),
-            EndQuorumEpochReply,
-            context,
-        )
-        return quorum_pb2.EndQuorumEpochAnswer(header=_answer_header(reply))
-
-    async def Fetch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """See quorum.proto."""
-        await self._check_cluster(request.header, context)
-        reply = await self._ask(
-            lambda: FetchRequest(
-                **_request_fields(request.header),
-                fetch_offset=Offset(request.fetch_offset),
-                last_epoch=Epoch(request.last_epoch),
-                high_watermark=Offset(request.high_watermark),
-                wait_ms_max=request.wait_ms_max,
-                clock_ms=request.clock_ms,
-            ),
-            FetchReply,
-            context,
-        )
-        answer = quorum_pb2.FetchAnswer(
-            header=_answer_header(reply), high_watermark=reply.high_watermark, records=reply.payload or b""
-        )
-        if reply.diverging is not None:
-            answer.diverging.epoch = reply.diverging.epoch
-            answer.diverging.end_offset = reply.diverging.start_offset
-        if reply.snapshot_id is not None:
-            answer.snapshot_id.CopyFrom(_snapshot_id_to_wire(reply.snapshot_id))
-        return answer
-
-    async def FetchSnapshot(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """See quorum.proto."""
-        await self._check_cluster(request.header, context)
-        reply = await self._ask(
-            lambda: FetchSnapshotRequest(
-                **_request_fields(request.header),
-                snapshot_id=_snapshot_id_from_wire(request.snapshot_id),
-                position=request.position,
-                bytes_max=request.bytes_max,
-            ),
-            FetchSnapshotReply,
-            context,
-        )
-        return quorum_pb2.FetchSnapshotAnswer(
-            header=_answer_header(reply),
-            snapshot_id=_snapshot_id_to_wire(reply.snapshot_id),
-            size=reply.size,
-            position=reply.position,
-            data=reply.payload,
-        )
+        quorum_pb2_grpc.add_QuorumServicer_to_server(cast(quorum_pb2_grpc.QuorumServicer, self), server)
 
     async def DescribeReplica(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
@@ -304,7 +195,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node is no controller")
         assert self._identity is not None, "abort raises"
         return quorum_pb2.DescribeReplicaAnswer(
-            replica=_replica_to_wire(self._identity.key),
+            replica=REPLICA.write(self._identity.key),
             kraft_version_min=self._identity.kraft_version_min,
             kraft_version_max=self._identity.kraft_version_max,
             incarnation=str(self._incarnation.current),
@@ -322,7 +213,9 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         asker = request.asker
         done = await self._change_voters(change, principal=asker.principal or ANONYMOUS, client_host=asker.host)
-        return quorum_pb2.ChangeVotersAnswer(error=done.error, reason=done.reason, leader=_voter_to_wire(done.leader))
+        return quorum_pb2.ChangeVotersAnswer(
+            error=done.error, reason=done.reason, leader=done.leader and _write_voter(done.leader)
+        )
 
     async def _check_cluster(self, header: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if header.cluster_id != self._cluster_id:
@@ -341,11 +234,13 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             own = str(self._incarnation.current).encode()
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason, ((METADATA_KEY, own),))
 
-    async def _ask(
-        self, make_request: Callable[[], Request], kind: type[ReplyT], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> ReplyT:
+    async def answer(self, rpc: Rpc, call: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """One call that carries a request of the core."""
+        await self._check_cluster(call.header, context)
         try:
-            request = make_request()
+            header = CALL_HEADER.read(call.header)
+            # the correlation is the receiver's own affair (QuorumNode.handle)
+            request = rpc.call.read(call, correlation=0, source=header.source, target=header.target, epoch=header.epoch)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._incarnation.note_agreeing(request.source)
@@ -355,146 +250,171 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except PeerUnreachable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        assert isinstance(reply, kind), f"{request} was answered with {reply}"
-        return reply
+        assert isinstance(reply, rpc.reply_type), f"{request} was answered with {reply}"
+        return _write_reply(rpc, reply)
 
 
 # --- core types <-> wire types ----------------------------------------------------------------------------------------
 
 
+class _CallHeader(NamedTuple):
+    """Of every call."""
+
+    cluster_id: str
+    source: ReplicaKey
+    target: ReplicaKey
+    epoch: Epoch
+    incarnation: str
+
+
+class _AnswerHeader(NamedTuple):
+    """Of every answer."""
+
+    source: ReplicaKey
+    epoch: Epoch
+    leader_id: BrokerId | None
+    error: ReplyError
+    leader: Voter | None
+
+
+class Rpc(NamedTuple):
+    """A request of the core and its reply, as they travel."""
+
+    name: str
+    reply_type: type[Reply]
+    call: MessageMapping
+    answer: MessageMapping
+    payload: str
+    """The answer's field of bytes, which are the reply's payload; empty where it has none."""
+    repeated: Callable[[Any], dict[str, Any]]
+    """What a reply has of its request, and does not travel."""
+
+
+def _write_voter(voter: Voter) -> Any:
+    return quorum_pb2.Voter(replica=REPLICA.write(voter.key), host=voter.host, port=voter.port)
+
+
+def _read_voter(message: Any) -> Voter:
+    return Voter(REPLICA.read(message.replica), message.host, message.port)
+
+
+def _write_diverging(found: EpochStart) -> Any:
+    return quorum_pb2.FetchAnswer.Diverging(epoch=found.epoch, end_offset=found.start_offset)
+
+
+def _read_diverging(message: Any) -> EpochStart:
+    return EpochStart(Epoch(message.epoch), Offset(message.end_offset))
+
+
+_CONVERSIONS = {
+    Voter: Conversion(quorum_pb2.Voter, _write_voter, _read_voter),
+    EpochStart: Conversion(quorum_pb2.FetchAnswer.Diverging, _write_diverging, _read_diverging),
+}
+REPLICA = mapping_of(ReplicaKey, quorum_pb2.Replica)
+CALL_HEADER = mapping_of(_CallHeader, quorum_pb2.CallHeader)
+ANSWER_HEADER = mapping_of(_AnswerHeader, quorum_pb2.AnswerHeader, conversions=_CONVERSIONS)
+_OF_HEADERS = frozenset({"correlation", "source", "target", "epoch"})
+
+
+def _rpc(
+    name: str,
+    request_type: type[Request],
+    reply_type: type[Reply],
+    *,
+    payload: str = "",
+    local: tuple[str, ...] = (),
+    repeated: Callable[[Any], dict[str, Any]] = lambda request: {},
+) -> Rpc:
+    """`local`: fields of the reply that do not travel."""
+    call, answer = getattr(quorum_pb2, f"{name}Call"), getattr(quorum_pb2, f"{name}Answer")
+    envelope = {"header", payload} if payload else {"header"}
+    omitted = {*_OF_HEADERS, "leader_id", "error", "leader", *local, *(["payload"] if payload else ())}
+    return Rpc(
+        name,
+        reply_type,
+        mapping_of(request_type, call, envelope=frozenset({"header"}), omitted=_OF_HEADERS, conversions=_CONVERSIONS),
+        mapping_of(
+            reply_type, answer, envelope=frozenset(envelope), omitted=frozenset(omitted), conversions=_CONVERSIONS
+        ),
+        payload,
+        repeated,
+    )
+
+
+def _fetched(request: FetchRequest) -> dict[str, Any]:
+    """The offsets of the records are not known yet: whoever opens the payload sets epochs and end_offset."""
+    return {"base_offset": request.fetch_offset, "end_offset": request.fetch_offset}
+
+
+RPC_BY_REQUEST: dict[type[Request], Rpc] = {
+    VoteRequest: _rpc(
+        "Vote",
+        VoteRequest,
+        VoteReply,
+        local=("is_pre_vote",),
+        repeated=lambda request: {"is_pre_vote": request.is_pre_vote},
+    ),
+    BeginQuorumEpochRequest: _rpc("BeginQuorumEpoch", BeginQuorumEpochRequest, BeginQuorumEpochReply),
+    EndQuorumEpochRequest: _rpc("EndQuorumEpoch", EndQuorumEpochRequest, EndQuorumEpochReply),
+    FetchRequest: _rpc(
+        "Fetch",
+        FetchRequest,
+        FetchReply,
+        payload="records",
+        local=("base_offset", "end_offset", "epochs", "voter_sets"),
+        repeated=_fetched,
+    ),
+    FetchSnapshotRequest: _rpc(
+        "FetchSnapshot", FetchSnapshotRequest, FetchSnapshotReply, payload="data", local=("bytes_max",)
+    ),
+}
+
+
+def _method(rpc: Rpc) -> Callable[[QuorumServicer, Any, Any], Awaitable[Any]]:
+    async def method(self: QuorumServicer, call: Any, context: Any) -> Any:
+        return await self.answer(rpc, call, context)
+
+    return method
+
+
+for _each in RPC_BY_REQUEST.values():
+    setattr(QuorumServicer, _each.name, _method(_each))
+
+
+def _write_reply(rpc: Rpc, reply: Reply) -> Any:
+    leader_id = None if reply.leader_id == NO_BROKER else reply.leader_id
+    header = _AnswerHeader(reply.source, reply.epoch, leader_id, reply.error, reply.leader)
+    others = {rpc.payload: reply.payload or b""} if isinstance(reply, FetchReply | FetchSnapshotReply) else {}
+    return rpc.answer.write(reply, header=ANSWER_HEADER.write(header), **others)
+
+
+def _read_reply(rpc: Rpc, answer: Any, request: Request) -> Reply:
+    """Raises ValueError for an error number or a directory id that is none."""
+    header = ANSWER_HEADER.read(answer.header)
+    others = {"payload": getattr(answer, rpc.payload)} if rpc.payload else {}
+    reply: Reply = rpc.answer.read(
+        answer,
+        correlation=request.correlation,
+        source=header.source,
+        target=request.source,
+        epoch=header.epoch,
+        leader_id=NO_BROKER if header.leader_id is None else header.leader_id,
+        error=header.error,
+        leader=header.leader,
+        **rpc.repeated(request),
+        **others,
+    )
+    return reply
+
+
 def _change_from_wire(request: Any) -> VoterChange:
     """Raises ValueError, KeyError."""
-    voter = _voter_from_wire(request, "voter")
-    if voter is None:
+    if not request.HasField("voter"):
         raise ValueError("the change names no voter")
-    joiner = _replica_from_wire(request.joiner) if request.HasField("joiner") else None
+    joiner = REPLICA.read(request.joiner) if request.HasField("joiner") else None
     kind = VoterChangeKind[quorum_pb2.ChangeVotersCall.Kind.Name(request.kind)]
-    return VoterChange(kind, voter, 0, joiner)
+    return VoterChange(kind, _read_voter(request.voter), 0, joiner)
 
 
-def _voter_to_wire(voter: Voter | None) -> Any:
-    if voter is None:
-        return None
-    return quorum_pb2.Voter(replica=_replica_to_wire(voter.key), host=voter.host, port=voter.port)
-
-
-def _voter_from_wire(message: Any, field: str) -> Voter | None:
-    """Raises ValueError for a directory id that is none."""
-    if not message.HasField(field):
-        return None
-    voter = getattr(message, field)
-    return Voter(_replica_from_wire(voter.replica), voter.host, voter.port)
-
-
-def _snapshot_id_to_wire(snapshot_id: SnapshotId) -> Any:
-    return quorum_pb2.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
-
-
-def _snapshot_id_from_wire(snapshot_id: Any) -> SnapshotId:
-    return SnapshotId(Offset(snapshot_id.end_offset), Epoch(snapshot_id.epoch))
-
-
-def _replica_to_wire(key: ReplicaKey) -> Any:
-    return quorum_pb2.Replica(id=key.id, directory_id=bytes(key.directory_id))
-
-
-def _replica_from_wire(replica: Any) -> ReplicaKey:
-    return ReplicaKey(BrokerId(replica.id), Uuid(replica.directory_id))
-
-
-def _call_header(request: Request, cluster_id: str, incarnation: str) -> Any:
-    return quorum_pb2.CallHeader(
-        cluster_id=cluster_id,
-        source=_replica_to_wire(request.source),
-        target=_replica_to_wire(request.target),
-        epoch=request.epoch,
-        incarnation=incarnation,
-    )
-
-
-def _request_fields(header: Any) -> dict[str, Any]:
-    """What every request has; the correlation is the receiver's own affair (QuorumNode.handle)."""
-    return {
-        "correlation": 0,
-        "source": _replica_from_wire(header.source),
-        "target": _replica_from_wire(header.target),
-        "epoch": Epoch(header.epoch),
-    }
-
-
-def _answer_header(reply: Reply) -> Any:
-    header = quorum_pb2.AnswerHeader(source=_replica_to_wire(reply.source), epoch=reply.epoch, error=reply.error)
-    if reply.leader_id != NO_BROKER:
-        header.leader_id = reply.leader_id
-    if reply.leader is not None:
-        header.leader.CopyFrom(_voter_to_wire(reply.leader))
-    return header
-
-
-def _reply_fields(header: Any, request: Request) -> dict[str, Any]:
-    """What every reply has. Raises ValueError for an error number or a directory id that is none."""
-    return {
-        "correlation": request.correlation,
-        "source": _replica_from_wire(header.source),
-        "target": request.source,
-        "epoch": Epoch(header.epoch),
-        "leader_id": BrokerId(header.leader_id) if header.HasField("leader_id") else NO_BROKER,
-        "error": ReplyError(header.error),
-        "leader": _voter_from_wire(header, "leader"),
-    }
-
-
-def _vote_call(request: VoteRequest, header: Any) -> Any:
-    return quorum_pb2.VoteCall(
-        header=header,
-        last_epoch=request.last_epoch,
-        end_offset=request.end_offset,
-        is_pre_vote=request.is_pre_vote,
-        life=request.life,
-    )
-
-
-def _fetch_call(request: FetchRequest, header: Any) -> Any:
-    return quorum_pb2.FetchCall(
-        header=header,
-        fetch_offset=request.fetch_offset,
-        last_epoch=request.last_epoch,
-        high_watermark=request.high_watermark,
-        wait_ms_max=request.wait_ms_max,
-        clock_ms=request.clock_ms,
-    )
-
-
-def _fetch_snapshot_call(request: FetchSnapshotRequest, header: Any) -> Any:
-    return quorum_pb2.FetchSnapshotCall(
-        header=header,
-        snapshot_id=_snapshot_id_to_wire(request.snapshot_id),
-        position=request.position,
-        bytes_max=request.bytes_max,
-    )
-
-
-def _fetch_snapshot_reply(answer: Any, request: FetchSnapshotRequest) -> FetchSnapshotReply:
-    return FetchSnapshotReply(
-        **_reply_fields(answer.header, request),
-        snapshot_id=_snapshot_id_from_wire(answer.snapshot_id),
-        size=answer.size,
-        position=answer.position,
-        payload=answer.data,
-    )
-
-
-def _fetch_reply(answer: Any, request: FetchRequest) -> FetchReply:
-    """The offsets of the records are not known yet: whoever opens the payload sets epochs and end_offset."""
-    diverging = None
-    if answer.HasField("diverging"):
-        diverging = EpochStart(Epoch(answer.diverging.epoch), Offset(answer.diverging.end_offset))
-    return FetchReply(
-        **_reply_fields(answer.header, request),
-        high_watermark=Offset(answer.high_watermark),
-        base_offset=request.fetch_offset,
-        end_offset=request.fetch_offset,
-        diverging=diverging,
-        payload=answer.records,
-        snapshot_id=_snapshot_id_from_wire(answer.snapshot_id) if answer.HasField("snapshot_id") else None,
-    )
+def _read_leader(answer: Any) -> Voter | None:
+    return _read_voter(answer.leader) if answer.HasField("leader") else None
