@@ -17,19 +17,23 @@ from typing import Any, TypeVar
 
 import grpc
 
-from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_admin.errors import AdminError, NotAsked, WrongUsage
 from barnabas_wire.client.properties import AdminSecurity
 from barnabas_wire.client.security import SaslLogin, scram_steps
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.schema import Message, decode_response, encode_request, message_classes
 from barnabas_wire.rpc import (
     admin_pb2,
     admin_pb2_grpc,
+    controller_pb2,
     explain_pb2,
     explain_pb2_grpc,
     inspection_pb2_grpc,
     login_pb2,
     login_pb2_grpc,
 )
+from barnabas_wire.rpc import admin_verbs as verbs
+from barnabas_wire.rpc.error_details import HINTS
 from barnabas_wire.rpc.options import VISITOR_OPTIONS, address_of
 
 Asked = TypeVar("Asked")
@@ -37,6 +41,8 @@ Answer = TypeVar("Answer")
 Stub = TypeVar("Stub")
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
+ANSWER_MARGIN_MS = 200
+"""A controller is waited for so much shorter than the node that asks it."""
 TOKEN_USE_SHARE = 0.9
 """A login is repeated after this share of the time its token is valid."""
 CONNECT_TIMEOUT_S = 3.0
@@ -52,12 +58,27 @@ class AdminClient:
     Every method raises AdminError. `timeout_s` bounds each call, connecting included.
     """
 
-    def __init__(self, addresses: str, *, timeout_s: float, security: AdminSecurity | None = None) -> None:
-        """security: None: the listeners are plain text."""
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        timeout_s: float,
+        security: AdminSecurity | None = None,
+        ask_brokers: Callable[[Message], Any] | None = None,
+        absent: NotAsked | None = None,
+    ) -> None:
+        """
+        Args:
+            security: None: the listeners are plain text.
+            ask_brokers: has a Kafka listener answer a request, for what the admin listeners do not let in.
+            absent: why there are no addresses; raised by what only an admin listener answers.
+        """
+        self._ask_brokers = ask_brokers
+        self._absent = absent
         self._security = security
         self._metadata: tuple[tuple[str, str], ...] = ()
         self._logged_in_until = math.inf
-        self._addresses = parse_addresses(addresses)
+        self._addresses = [] if absent is not None else parse_addresses(addresses)
         self._timeout_s = timeout_s
         self._channel: grpc.Channel | None = None
 
@@ -117,19 +138,19 @@ class AdminClient:
         )
         return self._call(lambda admin: admin.ChangeVoters, request)
 
-    def list_brokers(self) -> admin_pb2.ListBrokersResponse:
+    def list_brokers(self) -> admin_pb2.DescribeClusterResponse:
         """Every registered broker."""
-        return self._call(lambda admin: admin.ListBrokers, admin_pb2.ListBrokersRequest())
+        return self.describe_cluster()
 
     def list_topics(self, *, include_internal: bool = False) -> Sequence[admin_pb2.TopicSummary]:
         """Topics by name."""
-        return self._call(
-            lambda admin: admin.ListTopics, admin_pb2.ListTopicsRequest(include_internal=include_internal)
-        ).topics
+        request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
+        return self._ask_by_right(lambda admin: admin.ListTopics, verbs.list_topics, request).topics
 
     def describe_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.Topic]:
         """One entry per name, in order; an unknown one carries its error."""
-        return self._call(lambda admin: admin.DescribeTopics, admin_pb2.DescribeTopicsRequest(names=names)).topics
+        request = admin_pb2.DescribeTopicsRequest(names=names)
+        return self._ask_by_right(lambda admin: admin.DescribeTopics, verbs.describe_topics, request).topics
 
     def create_topics(
         self,
@@ -148,23 +169,23 @@ class AdminClient:
             for name in names
         ]
         request = admin_pb2.CreateTopicsRequest(topics=topics, validate_only=validate_only)
-        return self._call(lambda admin: admin.CreateTopics, request).topics
+        return self._carry(verbs.create_topics, request).topics
 
     def delete_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.TopicOutcome]:
         """Delete topics and their data. One outcome per name."""
-        return self._call(lambda admin: admin.DeleteTopics, admin_pb2.DeleteTopicsRequest(names=names)).topics
+        return self._carry(verbs.delete_topics, admin_pb2.DeleteTopicsRequest(names=names)).topics
 
     def add_partitions(self, name: str, *, total: int, validate_only: bool = False) -> admin_pb2.TopicOutcome:
         """Grow a topic to `total` partitions."""
         request = admin_pb2.AddPartitionsRequest(name=name, total=total, validate_only=validate_only)
-        return self._call(lambda admin: admin.AddPartitions, request).topic
+        return self._carry(verbs.add_partitions, request).topic
 
     def describe_configs(
         self, resource_type: admin_pb2.ResourceType, name: str, *, only_overrides: bool = False
     ) -> Sequence[admin_pb2.ConfigEntry]:
         """Configs of a topic or broker (admin_pb2.RESOURCE_TYPE_*)."""
         request = admin_pb2.DescribeConfigsRequest(type=resource_type, name=name, only_overrides=only_overrides)
-        return self._call(lambda admin: admin.DescribeConfigs, request).entries
+        return self._carry(verbs.describe_configs, request).entries
 
     def alter_configs(
         self,
@@ -179,7 +200,7 @@ class AdminClient:
         request = admin_pb2.AlterConfigsRequest(
             type=resource_type, name=name, changes=entries, validate_only=validate_only
         )
-        self._call(lambda admin: admin.AlterConfigs, request)
+        self._carry(verbs.alter_configs, request)
 
     def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
@@ -187,7 +208,7 @@ class AdminClient:
         """Elect preferred leaders, or any live replica; None = every partition that needs it."""
         names = [admin_pb2.TopicPartition(topic=topic, partition=index) for topic, index in partitions or ()]
         request = admin_pb2.ElectLeadersRequest(unclean=unclean, all=partitions is None, partitions=names)
-        return self._call(lambda admin: admin.ElectLeaders, request).partitions
+        return self._carry(verbs.elect_leaders, request).partitions
 
     def alter_reassignments(
         self, wanted: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
@@ -198,22 +219,34 @@ class AdminClient:
             for (topic, index), replicas in wanted.items()
         ]
         request = admin_pb2.AlterReassignmentsRequest(reassignments=items, validate_only=validate_only)
-        return self._call(lambda admin: admin.AlterReassignments, request).partitions
+        return self._carry(verbs.alter_reassignments, request).partitions
 
     def list_reassignments(self, topics: Iterable[str] = ()) -> Sequence[admin_pb2.OngoingReassignment]:
         """What is under way; no topics = all."""
-        return self._call(
-            lambda admin: admin.ListReassignments, admin_pb2.ListReassignmentsRequest(topics=topics)
-        ).reassignments
+        return self._carry(verbs.list_reassignments, admin_pb2.ListReassignmentsRequest(topics=topics)).reassignments
 
-    def alter_maintenance(self, broker_id: int, *, in_maintenance: bool) -> admin_pb2.AlterMaintenanceResponse:
-        """Put a broker into maintenance, or end that."""
-        request = admin_pb2.AlterMaintenanceRequest(broker_id=broker_id, in_maintenance=in_maintenance)
-        return self._call(lambda admin: admin.AlterMaintenance, request)
+    def ask_controller(self, call: Any, answer_type: type[Answer]) -> Answer:
+        """Have the active controller answer one of its own calls (controller.proto), a node in between forwards it."""
+        method = type(call).__name__.removesuffix("Call")
+        service = controller_pb2.DESCRIPTOR.services_by_name["Controller"].full_name
+        answer: Answer = self._ask(
+            lambda channel: channel.unary_unary(
+                f"/{service}/{method}",
+                request_serializer=type(call).SerializeToString,
+                response_deserializer=answer_type.FromString,  # type: ignore[attr-defined]  # of every message
+            ),
+            lambda ask: ask,
+            call,
+        )
+        return answer
+
+    def call_former(self, method: str, request: Any) -> Any:
+        """A call of the former version, for a node that raised FormerNode."""
+        return self._call(lambda admin: getattr(admin, method), request)
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is out of service."""
-        self._call(lambda admin: admin.UnregisterBroker, admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))
+        self._carry(verbs.unregister_broker, admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))
 
     def describe_features(self) -> Sequence[admin_pb2.FeatureView]:
         """Feature levels, and what each registered node serves."""
@@ -280,6 +313,78 @@ class AdminClient:
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
+    def _carry(self, verb: Callable[[Asked], verbs.Asking[Answer]], request: Asked) -> Answer:
+        """Have a verb's Kafka requests answered at the admin listener, or where that lets nobody in, at a Kafka listener. A node of
+        the former version gets the request itself, in its own form."""
+        try:
+            return self._drive(verb, request, self._carry_one)
+        except FormerNode:
+            answer: Answer = self.call_former(type(request).__name__.removesuffix("Request"), request)
+            return answer
+        except NotAsked as refused:
+            return self._by_kafka(verb, request, refused)
+
+    def _ask_by_right(
+        self,
+        pick: Callable[[admin_pb2_grpc.AdminStub], grpc.UnaryUnaryMultiCallable[Asked, Answer]],
+        verb: Callable[[Asked], verbs.Asking[Answer]],
+        request: Asked,
+    ) -> Answer:
+        """Ask for the cluster's own view; whoever has no right to that gets what the own rights show, by Kafka's requests."""
+        try:
+            return self._call(pick, request)
+        except NotAsked as refused:
+            return self._by_kafka(verb, request, refused)
+        except AdminError as refused:
+            if refused.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return self._drive(verb, request, self._carry_one)
+
+    def _by_kafka(self, verb: Callable[[Asked], verbs.Asking[Answer]], request: Asked, refused: NotAsked) -> Answer:
+        """Ask brokers at their Kafka listeners. Raises `refused` where none is known or none answers."""
+        ask = self._ask_brokers
+        if ask is None:
+            raise refused
+
+        def ask_one(message: Message, is_dry: bool) -> Any:
+            if is_dry:
+                raise refused  # what Kafka's message cannot say
+            try:
+                return ask(message)
+            except (OSError, AdminError) as error:
+                raise refused from error
+
+        return self._drive(verb, request, ask_one)
+
+    def _drive(
+        self,
+        verb: Callable[[Asked], verbs.Asking[Answer]],
+        request: Asked,
+        ask: Callable[[Message, bool], Any],
+    ) -> Answer:
+        """Run a verb. `ask`: (Kafka request, whether nothing may be changed) -> response."""
+        asking = verb(request)
+        try:
+            message = next(asking)
+            while True:
+                if hasattr(message, "timeout_ms"):
+                    message.timeout_ms = max(1, int(self._timeout_s * 1000) - ANSWER_MARGIN_MS)
+                message = asking.send(ask(message, verbs.is_dry(request, message)))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        except AdminError:
+            raise
+        except KafkaError as error:
+            raise AdminError(error.message, code=error.code, hint=HINTS.get(error.code, "")) from None
+
+    def _carry_one(self, message: Message, is_dry: bool) -> Any:
+        version, body = verbs.VERSIONS[message.API_KEY], bytearray()
+        encode_request(message, version, body)
+        call = admin_pb2.KafkaCall(api_key=message.API_KEY, api_version=version, body=bytes(body), validate_only=is_dry)
+        answer = self._call(lambda admin: admin.CallKafka, call)
+        return decode_response(message_classes(message.API_KEY)[1], version, answer.body)
+
     def _call(
         self, pick: Callable[[admin_pb2_grpc.AdminStub], grpc.UnaryUnaryMultiCallable[Asked, Answer]], request: Asked
     ) -> Answer:
@@ -344,6 +449,8 @@ class AdminClient:
     def _connect(self, deadline: float) -> grpc.Channel:
         """Open a channel to the first address that answers, and put it first for the next time."""
         self._metadata = ()
+        if self._absent is not None:
+            raise self._absent
         for index, address in enumerate(self._addresses):
             channel = self._open(address)
             left_s = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, deadline - time.monotonic()))
@@ -353,7 +460,7 @@ class AdminClient:
                 return channel
             channel.close()
         if self._security is not None:
-            raise AdminError(
+            raise NotAsked(
                 f"no node answers at {', '.join(self._addresses)} over TLS",
                 code=ErrorCode.NETWORK_EXCEPTION,
                 hint="check the addresses, ssl.truststore.location, and ssl.keystore.location where certificates are demanded",
@@ -373,7 +480,7 @@ class AdminClient:
             raise AdminError(
                 f"{self._addresses[0]} is {listens}, not an admin listener", code=ErrorCode.INVALID_REQUEST, hint=fix
             )
-        raise AdminError(
+        raise NotAsked(
             f"no node answers at {', '.join(self._addresses)}",
             code=ErrorCode.NETWORK_EXCEPTION,
             hint="start a cluster with `barnabas dev`, or name its admin listeners with --admin HOST:PORT",
@@ -392,14 +499,14 @@ class AdminClient:
             )
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             self._metadata = ()
-            return AdminError(
+            return NotAsked(
                 f"{where} lets nobody in without authentication: {error.details()}",
                 code=ErrorCode.SASL_AUTHENTICATION_FAILED,
                 hint="--client-config FILE with admin.security.protocol=SSL and ssl.keystore.location, or SASL_SSL and a login",
             )
         self.close()
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return AdminError(
+            return FormerNode(
                 f"{where} is a gRPC listener without this service: a controller's, or a node of another version",
                 code=ErrorCode.UNSUPPORTED_VERSION,
                 hint="the admin listener is the port of admin.listeners in the node's properties",
@@ -407,6 +514,10 @@ class AdminClient:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return AdminError(f"lost the connection to {where}", code=ErrorCode.NETWORK_EXCEPTION, hint="try again")
         return AdminError(f"{where} failed: {error.details()}", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class FormerNode(NotAsked):
+    """The node that answers does not know the call."""
 
 
 def error_from_detail(detail: admin_pb2.ErrorDetail) -> AdminError:

@@ -38,6 +38,14 @@ class WrongUsage(AdminError):
     """The command line or the environment says something that cannot be meant: the process ends with status 2, as for options."""
 
 
+class NotAsked(AdminError):
+    """No admin listener has taken the call: it may be made elsewhere without being made twice."""
+
+
+class NoAdminListener(WrongUsage, NotAsked):
+    """Kafka listeners are named, and no admin listener of their cluster is found from there."""
+
+
 class LocalClusterError(AdminError):
     """A local cluster cannot be started or changed as asked."""
 

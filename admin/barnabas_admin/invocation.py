@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_admin.errors import AdminError, NoAdminListener, WrongUsage
 from barnabas_admin.output import ExitCode, exit_code_of_error, print_error, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas_admin.context_file import Context
     from barnabas_wire.client.properties import AdminSecurity
     from barnabas_wire.client.security import ClientSecurity
+    from barnabas_wire.kafka.schema import Message
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -62,12 +63,32 @@ class Invocation:
 
     @property
     def admin(self) -> AdminClient:
-        """The admin client, opened on first use. Raises AdminError when no address is known."""
+        """The admin client, opened on first use. Where -b names brokers without admin listeners, it asks those what Kafka has.
+
+        Raises AdminError when no address is known.
+        """
         if self._client is None:
             from barnabas_admin.client import AdminClient
 
-            self._client = AdminClient(self.admin_addresses(), timeout_s=self.timeout_s, security=self.admin_security())
+            addresses, absent = "", None
+            try:
+                addresses = self.admin_addresses()
+            except NoAdminListener as error:
+                absent = error
+            self._client = AdminClient(
+                addresses,
+                timeout_s=self.timeout_s,
+                security=self.admin_security(),
+                ask_brokers=self._ask_brokers if self._brokers else None,
+                absent=absent,
+            )
         return self._client
+
+    def _ask_brokers(self, request: Message) -> Any:
+        """Have one of the brokers that are named answer a Kafka request."""
+        from barnabas_admin.kafka import call_any_broker
+
+        return call_any_broker(self, request)
 
     def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
         """A client of each node whose admin address is known, by address: for what must be asked of every node itself. The
@@ -213,7 +234,7 @@ class Invocation:
         except (KafkaError, OSError, ValueError) as error:
             found, reason = [], f"and none was found: {error}"
         if not found:
-            raise WrongUsage(
+            raise NoAdminListener(
                 f"this command asks the admin listeners, and -b names Kafka listeners ({brokers}), {reason}",
                 hint="name the admin listeners of that cluster with --admin HOST:PORT or BARNABAS_ADMIN",
             )

@@ -12,6 +12,8 @@ import grpc.aio
 
 from barnabas_broker.admin.edge import AdminEdge
 from barnabas_broker.admin.service import AdminService
+from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.services import ControlServices
 from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
@@ -60,6 +62,8 @@ class FakeController:
     asked: list[Any] = field(default_factory=list)
     refuse: KafkaError | None = None
     validate_only: bool = False
+    checked: int = 0
+    """Requests that were to change nothing."""
     ongoing: list[OngoingReassignment] = field(default_factory=list)
 
     def _take(self, items: Sequence[Any], validate_only: bool = False) -> None:
@@ -67,6 +71,7 @@ class FakeController:
             raise self.refuse
         self.asked += items
         self.validate_only = validate_only
+        self.checked += validate_only
 
     async def ask(self, request: Any, **options: Any) -> Any:
         """See ActiveController."""
@@ -177,10 +182,19 @@ class FakeMember:
         return VoterChangeAnswer(self._node.voter_error, "because of a rule", None)
 
 
+class _WithoutCallKafka(grpc.aio.ServerInterceptor):
+    """As a node of the version before that call."""
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        is_unknown = handler_call_details.method.endswith("/CallKafka")
+        return None if is_unknown else await continuation(handler_call_details)
+
+
 class AdminServer:
     """Serves until closed. `node` and `controller` may be changed between calls."""
 
-    def __init__(self, node: FakeNode | None = None) -> None:
+    def __init__(self, node: FakeNode | None = None, *, is_former: bool = False) -> None:
+        self.is_former = is_former
         self.node = node or FakeNode()
         self.controller = FakeController()
         self.port = 0
@@ -204,8 +218,17 @@ class AdminServer:
             recovered_beside=lambda: self.node.recovered_beside,
         )
         self.edge = AdminEdge(self.node.node_id)
-        self.service = AdminService(self.node, self.controller, view, edge=self.edge, clock_ms=lambda: NOW_MS)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        services = ControlServices(
+            node_id=self.node.node_id,
+            cluster_id=self.node.cluster_id,
+            config=ApiConfig(num_partitions=1, default_replication_factor=3),
+            metadata=self.node,
+            controller=self.controller,
+            clock_ms=lambda: NOW_MS,
+            broker_keys=self.node.broker_keys,
+        )
+        self.service = AdminService(self.node, services, view, edge=self.edge)
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[_WithoutCallKafka()] if self.is_former else [])
         self.service.add_to(server)
         view.add_to(server)
         self.port = server.add_insecure_port("127.0.0.1:0")

@@ -129,25 +129,27 @@ def test_a_config_tells_where_its_value_comes_from(admin_server: AdminServer, cl
         topics={"t": []},
         configs={
             (ConfigResourceType.TOPIC, "t"): {"retention.ms": "1000"},
-            (ConfigResourceType.BROKER, ""): {"cleanup.policy": "delete"},
+            (ConfigResourceType.BROKER, ""): {"log.cleanup.policy": "compact"},
         },
     )
-    entries = [(e.key, e.value, e.source) for e in client.describe_configs(TOPIC, "t")]
-    assert entries == [
-        ("cleanup.policy", "delete", "cluster"),
-        ("min.insync.replicas", "2", "static"),
-        ("retention.ms", "1000", "topic"),
-    ]
-    overrides = client.describe_configs(TOPIC, "t", only_overrides=True)
-    assert [(e.key, e.doc) for e in overrides] == [("retention.ms", "How long records are kept, in ms.")]
-    assert [e.key for e in client.describe_configs(BROKER, "1")] == ["cleanup.policy", "num.partitions"]
-    with pytest.raises(AdminError) as refused:
+    entries = {e.key: (e.value, e.source) for e in client.describe_configs(TOPIC, "t")}
+    assert entries["cleanup.policy"] == ("compact", "cluster")
+    assert entries["min.insync.replicas"] == ("2", "static")
+    assert entries["retention.ms"] == ("1000", "topic")
+    assert entries["segment.index.bytes"][1] == "default"
+    (override,) = client.describe_configs(TOPIC, "t", only_overrides=True)
+    assert override.key == "retention.ms" and "older than" in override.doc
+    assert [e.key for e in client.describe_configs(BROKER, "1")] == ["min.insync.replicas", "num.partitions"]
+    assert [e.key for e in client.describe_configs(BROKER, "", only_overrides=True)] == ["log.cleanup.policy"]
+    with pytest.raises(AdminError, match="ask broker 9") as refused:
         client.describe_configs(BROKER, "9")
-    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_config_change_sets_and_removes(admin_server: AdminServer, client: AdminClient) -> None:
     client.alter_configs(TOPIC, "t", {"retention.ms": "5", "segment.ms": None})
+    with pytest.raises(AdminError, match="no config change"):
+        client.alter_configs(TOPIC, "t", {})
     (asked,) = admin_server.controller.asked
     assert [(c.key, c.operation, c.value) for c in asked.changes] == [
         ("retention.ms", ConfigOperation.SET, "5"),

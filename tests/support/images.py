@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas_broker.admin.node_view import ConfigKeyView
+from barnabas_broker.api.services import BrokerKey
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.snapshots import SnapshotStats
@@ -121,8 +121,6 @@ class FakeNode:
     node_id: BrokerId = field(default=BrokerId(1))
     cluster_id: str = "5L6g3nShTAeMCtK__X86sw"
     roles: tuple[str, ...] = ("broker", "controller")
-    default_partitions: int = 1
-    default_replication_factor: int = 3
     static_min_isr: int = 2
     voter_changes: list[VoterChange] = field(default_factory=list)
     """What the quorum was asked for."""
@@ -130,14 +128,11 @@ class FakeNode:
     voter_error: ReplyError = ReplyError.NONE
     """What it answers."""
 
-    def topic_keys(self) -> list[ConfigKeyView]:
+    def broker_keys(self) -> list[BrokerKey]:
         return [
-            ConfigKeyView("min.insync.replicas", "2", True, "Least in-sync replicas of an acks=all write."),
-            ConfigKeyView("retention.ms", "604800000", False, "How long records are kept, in ms."),
+            BrokerKey("min.insync.replicas", "2", "1", "int", "Least in-sync replicas of an acks=all write.", True),
+            BrokerKey("num.partitions", "1", "1", "int", "Partitions of a new topic.", False),
         ]
-
-    def broker_keys(self) -> list[ConfigKeyView]:
-        return [ConfigKeyView("num.partitions", "1", False, "Partitions of a new topic.")]
 
 
 class FakeQuorumNode:

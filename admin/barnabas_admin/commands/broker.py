@@ -101,12 +101,25 @@ def _log_directory(broker: int, found: DirectoryTotals) -> dict[str, Any]:
     }
 
 
+def alter_maintenance(invocation: Invocation, broker_id: int, *, is_in_maintenance: bool) -> Any:
+    """Put a broker into maintenance, or end that; how many partitions were handed over, and how many it kept. Raises AdminError."""
+    from barnabas_admin.client import FormerNode
+    from barnabas_wire.rpc import admin_pb2, controller_pb2
+
+    call = controller_pb2.AlterMaintenanceCall(broker_id=broker_id, is_in_maintenance=is_in_maintenance)
+    try:
+        return invocation.admin.ask_controller(call, controller_pb2.AlterMaintenanceAnswer)
+    except FormerNode:
+        former = admin_pb2.AlterMaintenanceRequest(broker_id=broker_id, in_maintenance=is_in_maintenance)
+        return invocation.admin.call_former("AlterMaintenance", former)
+
+
 @click.command()
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
 @common_options
 def drain(invocation: Invocation, broker_id: int) -> None:
     """Put a broker into maintenance: it hands its leaderships over and stays in sync, until undrain, restarts included."""
-    done = invocation.admin.alter_maintenance(broker_id, in_maintenance=True)
+    done = alter_maintenance(invocation, broker_id, is_in_maintenance=True)
     if invocation.is_json:
         print_json({"broker": broker_id, "in_maintenance": True, "handed_over": done.handed_over, "kept": done.kept})
         return
@@ -123,7 +136,7 @@ def drain(invocation: Invocation, broker_id: int) -> None:
 @common_options
 def undrain(invocation: Invocation, broker_id: int) -> None:
     """End a broker's maintenance: it may lead again, and gets its leaderships back."""
-    invocation.admin.alter_maintenance(broker_id, in_maintenance=False)
+    alter_maintenance(invocation, broker_id, is_in_maintenance=False)
     if invocation.is_json:
         print_json({"broker": broker_id, "in_maintenance": False})
         return

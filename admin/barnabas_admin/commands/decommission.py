@@ -20,6 +20,7 @@ from barnabas_admin.commands.balance import (
     throttle_option,
     wait_max_option,
 )
+from barnabas_admin.commands.broker import alter_maintenance
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.moving import wait_for_moves
@@ -74,7 +75,7 @@ def decommission(
         )
     if not broker.in_maintenance:
         try:
-            invocation.admin.alter_maintenance(broker_id, in_maintenance=True)
+            alter_maintenance(invocation, broker_id, is_in_maintenance=True)
         except AdminError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise

@@ -283,7 +283,7 @@ def _said_by_admin_listeners(invocation: Invocation, key: str) -> dict[int, str]
     for client in invocation.every_admin(timeout_s_max=METADATA_TIMEOUT_S_MAX).values():
         try:
             node_id = client.describe_cluster().answered_by
-            entries = client.describe_configs(admin_pb2.RESOURCE_TYPE_BROKER, "")
+            entries = client.describe_configs(admin_pb2.RESOURCE_TYPE_BROKER, str(node_id))
             found[node_id] = next((entry.value for entry in entries if entry.key == key), "")
         except AdminError:
             continue

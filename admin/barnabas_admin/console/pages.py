@@ -23,12 +23,13 @@ from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.events import read_events
 from barnabas_admin.console.health import verdict
 from barnabas_admin.console.query import Query, number_of, page_of
-from barnabas_admin.console.questions import described_groups, known, read_configs
+from barnabas_admin.console.questions import config_rows, described_groups, known
 from barnabas_admin.disks import read_totals
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group, list_groups
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.rpc import admin_pb2
+from barnabas_wire.rpc.admin_verbs import describe_configs
 
 GROUPS_PER_PAGE = 50
 TRANSACTIONS_PER_PAGE = 100
@@ -103,7 +104,7 @@ async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     directories, explanation, configs = await asyncio.gather(
         _directories(cluster, registered),
         cluster.admin(lambda admin: explanation_fields(admin.explain_broker(broker_id))),
-        cluster.admin(lambda admin: read_configs(admin, admin_pb2.RESOURCE_TYPE_BROKER, str(broker_id))),
+        _configs(cluster, registered),
     )
     return {
         "broker": describe_broker(registered),
@@ -199,6 +200,23 @@ async def explain(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     else:
         raise WrongUsage(f"nothing explains {subject!r}: leader, broker or partition")
     return found | {"explanation": explanation_fields(explanation)}
+
+
+async def _configs(cluster: ConsoleCluster, broker: admin_pb2.Broker) -> list[dict[str, Any]]:
+    """A broker's configs, which that broker alone knows; none of one that does not answer."""
+    if broker.fenced:
+        return []
+    asking = describe_configs(
+        admin_pb2.DescribeConfigsRequest(type=admin_pb2.RESOURCE_TYPE_BROKER, name=str(broker.id))
+    )
+    request = next(asking)
+    try:
+        asking.send(await cluster.kafka(lambda client: client.call(request, broker_id=broker.id)))
+    except StopIteration as done:
+        return config_rows(done.value.entries)
+    except (KafkaError, OSError, TimeoutError):
+        return []
+    raise AssertionError("one request is all that it asks")
 
 
 async def _directories(cluster: ConsoleCluster, broker: admin_pb2.Broker) -> list[dict[str, Any]]:

@@ -7,10 +7,9 @@ Read next:  pages.py, topics.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from barnabas_admin.client import AdminClient
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.groups import describe_groups
 from barnabas_wire.kafka.ids import TopicPartition
@@ -22,12 +21,9 @@ def known(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-def read_configs(admin: AdminClient, kind: admin_pb2.ResourceType, name: str) -> list[dict[str, Any]]:
-    """Every config of a topic or a broker, for configs.html. Raises AdminError."""
-    return [
-        {"key": entry.key, "value": entry.value, "source": entry.source, "doc": entry.doc}
-        for entry in admin.describe_configs(kind, name)
-    ]
+def config_rows(entries: Iterable[admin_pb2.ConfigEntry]) -> list[dict[str, Any]]:
+    """Configs of a topic or a broker, for configs.html."""
+    return [{"key": each.key, "value": each.value, "source": each.source, "doc": each.doc} for each in entries]
 
 
 async def described_groups(

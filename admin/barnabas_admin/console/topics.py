@@ -17,7 +17,7 @@ from barnabas_admin.commands.explain import explanation_fields
 from barnabas_admin.console import charts, messages, sampler
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.query import Query, number_of, page_of
-from barnabas_admin.console.questions import described_groups, known, read_configs
+from barnabas_admin.console.questions import config_rows, described_groups, known
 from barnabas_admin.console.spread import spread_of
 from barnabas_admin.disks import read_replica_sizes
 from barnabas_admin.errors import AdminError, WrongUsage
@@ -103,7 +103,8 @@ async def topic(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     elif tab == "consumers":
         found |= await _consumers(cluster, [TopicPartition(name, each.partition) for each in described.partitions])
     elif tab == "config":
-        found["configs"] = await cluster.admin(lambda admin: read_configs(admin, admin_pb2.RESOURCE_TYPE_TOPIC, name))
+        entries = await cluster.admin(lambda admin: admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name))
+        found["configs"] = config_rows(entries)
     elif tab == "metrics":
         wanted = [("Records produced", "records/s", sampler.TOPIC, name)]
         found |= await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)

@@ -17,6 +17,7 @@ from barnabas_admin.client import error_from_detail
 from barnabas_admin.commands.records import Line, Producer
 from barnabas_admin.console import access, transactions
 from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.console.questions import config_rows
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group
 from barnabas_wire.client.cluster import ClusterClient
@@ -88,7 +89,7 @@ async def _show_config(cluster: ConsoleCluster, fields: Fields) -> dict[str, Any
     """The keys that a topic may set, with what they mean, and the one that is edited."""
     name = fields["topic"]
     entries = await cluster.admin(lambda admin: admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name))
-    keys = [{"key": each.key, "value": each.value, "source": each.source, "doc": each.doc} for each in entries]
+    keys = config_rows(entries)
     chosen = next((each for each in keys if each["key"] == fields.get("key")), None)
     return {"topic": name, "keys": keys, "chosen": chosen}
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_broker.admin.errors import abort
-from barnabas_broker.security.access import AccessControl
+from barnabas_broker.security.access import Access, AccessControl
 from barnabas_broker.security.callers import caller, host_of
 from barnabas_quorum.controller.request import ActiveController, Request
 from barnabas_quorum.image.rights import RPC_RIGHTS
@@ -56,10 +56,11 @@ _CALLER: ContextVar[Caller] = ContextVar("caller")
 """Of the call that runs; gRPC gives each a task of its own."""
 _GATES = {
     method: row.gate
+    for served in ("Controller", *SERVICES)
     for service, _, method, row in ((*name.partition("/"), row) for name, row in RPC_RIGHTS.items())
-    if service in SERVICES
+    if service == served
 }
-"""By the method's name."""
+"""By the method's name. Those of the controller's that are served here have the rows of its service."""
 
 
 def current_caller() -> Caller:
@@ -109,10 +110,15 @@ class AdminEdge:
         self._identify = identify
         self.stats = AdminStats()
 
-    async def answer(self, method: str, context: Any, work: Coroutine[Any, Any, R]) -> R:
+    def access_of(self, whose: Caller) -> Access:
+        """What a caller may do, by the ACLs."""
+        return self._access.of(*whose)
+
+    async def answer(self, method: str, context: Any, work: Coroutine[Any, Any, R], *, counted_as: str = "") -> R:
         """Run one method (its name in the .proto), if its caller may, and give its answer; ends the call with a status when it
-        fails."""
+        fails. `counted_as`: in the place of the method's name."""
         started_s = time.perf_counter()
+        counted = counted_as or method
         error: KafkaError | None = None
         answer: Any = None
         whose = Caller(self._identify(context), host_of(context))
@@ -120,20 +126,20 @@ class AdminEdge:
         try:
             gate = _GATES[method]
             if gate is not None:
-                self._access.of(*whose).require(*gate)
+                self.access_of(whose).require(*gate)
             answer = await work
         except KafkaError as refusal:
             work.close()  # where it was not begun
             error = refusal
         except asyncio.CancelledError:
-            self.stats.requests[method, CANCELLED] += 1
+            self.stats.requests[counted, CANCELLED] += 1
             raise
         except Exception as bug:
-            logger.exception("admin call %s failed", method)
-            error = KafkaError(f"{method} failed on node {self._node_id}: {bug!r}")
+            logger.exception("admin call %s failed", counted)
+            error = KafkaError(f"{counted} failed on node {self._node_id}: {bug!r}")
         code = ErrorCode.NONE if error is None else error.code
-        self.stats.requests[method, code.name] += 1
-        self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started_s)
+        self.stats.requests[counted, code.name] += 1
+        self.stats.seconds.setdefault(counted, Histogram()).observe(time.perf_counter() - started_s)
         if error is not None:
             await abort(context, error)
         answered: R = answer

@@ -7,7 +7,6 @@ Read next:  service.py, which serves these; metadata_quorum/controller/features.
 
 from __future__ import annotations
 
-from barnabas_broker.admin.errors import detail_of
 from barnabas_broker.admin.voters import make_callers_change
 from barnabas_broker.controller_client.feature_updates import carry_out
 from barnabas_broker.controller_client.quorum_view import LeaderView
@@ -24,6 +23,7 @@ from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc import admin_pb2
+from barnabas_wire.rpc.error_details import detail_of
 
 
 async def describe_features(image: MetadataImage, voters: VoterSet) -> admin_pb2.DescribeFeaturesResponse:

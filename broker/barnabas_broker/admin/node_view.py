@@ -8,21 +8,11 @@ Read next:  service.py; ../node/facts.py, which is one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId
-
-
-class ConfigKeyView(NamedTuple):
-    """One key that a topic or a broker may have: its value in the node's properties, or else its default."""
-
-    name: str
-    value: str
-    is_static: bool
-    """True when the node's properties file sets it."""
-    doc: str
 
 
 class NodeView(Protocol):
@@ -51,24 +41,6 @@ class NodeView(Protocol):
     @property
     def image(self) -> MetadataImage:
         """The control lane's newest image."""
-        ...
-
-    def topic_keys(self) -> Sequence[ConfigKeyView]:
-        """Every topic config key, by name."""
-        ...
-
-    def broker_keys(self) -> Sequence[ConfigKeyView]:
-        """Every key of server.properties, by name."""
-        ...
-
-    @property
-    def default_partitions(self) -> int:
-        """num.partitions."""
-        ...
-
-    @property
-    def default_replication_factor(self) -> int:
-        """default.replication.factor."""
         ...
 
     @property

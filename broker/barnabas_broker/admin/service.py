@@ -3,8 +3,8 @@
 May touch:  the node's image, the controller client, grpc.aio on the control lane.    Must not touch: logs, the data lane.
 Invariants: a read is answered from one image; a change goes through the active controller and is answered once
             committed; every failure carries code, message and hint; generated types stop here.
-Read next:  topics.py, configs.py, partitions.py, features.py, voters.py, the verbs; controller_client/client.py, which carries the changes;
-            metrics/census.py, which counts the health.
+Read next:  kafka_calls.py (what Kafka has); controller_calls.py (what the controller answers itself); topics.py, features.py,
+            voters.py, the rest; controller_client/client.py, which carries the changes; metrics/census.py, which counts the health.
 
 Not obvious
 - Only the quorum's leader knows how far the other replicas are: controller_client/quorum_view.py asks it.
@@ -12,16 +12,19 @@ Not obvious
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
 
-from barnabas_broker.admin import configs, features, partitions, topics, voters
-from barnabas_broker.admin.edge import AdminEdge
+from barnabas_broker.admin import features, topics, voters
+from barnabas_broker.admin.controller_calls import add_controller_calls
+from barnabas_broker.admin.edge import AdminEdge, CallersController
+from barnabas_broker.admin.kafka_calls import KafkaCalls, name_of
 from barnabas_broker.admin.node_view import NodeView
+from barnabas_broker.api.services import ControlServices
 from barnabas_broker.controller_client.quorum_health import bears_no_loss, present_observers, voters_down
 from barnabas_broker.controller_client.quorum_view import LeaderView, quorum_to_message
 from barnabas_broker.metrics.census import (
@@ -36,11 +39,13 @@ from barnabas_broker.metrics.census import (
     take_census,
 )
 from barnabas_broker.version import VERSION
-from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.controller.requests_partitions import AlterMaintenance
 from barnabas_quorum.image.acls import AccessControlEntry, why_in_vain
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_wire.kafka.ids import NO_BROKER, Uuid
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+from barnabas_wire.rpc.admin_verbs import CARRIED_VERBS, Asking, is_dry
 
 FORWARD_TIMEOUT_MS_MAX = 30_000
 FORWARD_MARGIN_MS = 200
@@ -49,140 +54,55 @@ ACL_WORDS_MAX = 300
 """Of the ACLs that health names, and characters of each."""
 
 
-class AdminService(admin_pb2_grpc.AdminServicer):
-    """Answers for one node. `clock_ms` is wall time."""
+class AdminService:
+    """Answers for one node. Its gRPC methods are made from the tables below the class."""
 
-    def __init__(
-        self,
-        node: NodeView,
-        controller: ActiveController,
-        quorum: LeaderView,
-        *,
-        edge: AdminEdge,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._node = node
-        self._quorum = quorum
-        self._controller = controller
-        self._clock_ms = clock_ms
-        self._edge = edge
+    def __init__(self, node: NodeView, services: ControlServices, quorum: LeaderView, *, edge: AdminEdge) -> None:
+        self.node = node
+        self.quorum = quorum
+        self.controller = CallersController(services.controller)
+        self._clock_ms = services.clock_ms
+        self.edge = edge
+        self._kafka = KafkaCalls(services, edge)
         self._counted: tuple[MetadataImage, Census] | None = None
         self._judged: tuple[Mapping[Uuid, AccessControlEntry], list[str]] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
-        admin_pb2_grpc.add_AdminServicer_to_server(self, server)
+        # most of its methods are set below: the generated code asks for each by its name
+        admin_pb2_grpc.add_AdminServicer_to_server(cast(admin_pb2_grpc.AdminServicer, self), server)
+        add_controller_calls(server, self.controller, edge=self.edge, remaining_ms=remaining_ms)
 
-    # The methods below have gRPC's names. Each is one line: what it does stands in the function it names.
-
-    async def DescribeCluster(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeCluster", context, self._describe_cluster(context))
-
-    async def DescribeHealth(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeHealth", context, self.describe_health(within_ms=remaining_ms(context)))
-
-    async def DescribeQuorum(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeQuorum", context, self._describe_quorum(context))
-
-    async def ListBrokers(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("ListBrokers", context, self._list_brokers(context))
-
-    async def ListTopics(self, request: Any, context: Any) -> Any:
-        work = topics.list_topics(self._node.image, request)
-        return await self._edge.answer("ListTopics", context, work)
-
-    async def DescribeTopics(self, request: Any, context: Any) -> Any:
-        work = topics.describe_topics(self._node.image, request, static_min_isr=self._node.static_min_isr)
-        return await self._edge.answer("DescribeTopics", context, work)
-
-    async def CreateTopics(self, request: Any, context: Any) -> Any:
-        work = topics.create_topics(self._controller, request, self._node, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("CreateTopics", context, work)
-
-    async def DeleteTopics(self, request: Any, context: Any) -> Any:
-        work = topics.delete_topics(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("DeleteTopics", context, work)
-
-    async def AddPartitions(self, request: Any, context: Any) -> Any:
-        work = topics.add_partitions(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("AddPartitions", context, work)
-
-    async def DescribeConfigs(self, request: Any, context: Any) -> Any:
-        work = configs.describe_configs(self._node, request)
-        return await self._edge.answer("DescribeConfigs", context, work)
-
-    async def AlterConfigs(self, request: Any, context: Any) -> Any:
-        work = configs.alter_configs(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("AlterConfigs", context, work)
-
-    async def ElectLeaders(self, request: Any, context: Any) -> Any:
-        work = partitions.elect_leaders(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("ElectLeaders", context, work)
-
-    async def AlterReassignments(self, request: Any, context: Any) -> Any:
-        work = partitions.alter_reassignments(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("AlterReassignments", context, work)
-
-    async def ListReassignments(self, request: Any, context: Any) -> Any:
-        work = partitions.list_reassignments(
-            self._controller, request, self._node.image, timeout_ms=remaining_ms(context)
+    async def CallKafka(self, request: Any, context: Any) -> Any:
+        return await self.edge.answer(
+            "CallKafka", context, self._kafka.carry(request), counted_as=name_of(request.api_key)
         )
-        return await self._edge.answer("ListReassignments", context, work)
-
-    async def DescribeFeatures(self, request: Any, context: Any) -> Any:
-        work = features.describe_features(self._node.image, self._node.voters)
-        return await self._edge.answer("DescribeFeatures", context, work)
-
-    async def UpdateFeatures(self, request: Any, context: Any) -> Any:
-        work = features.update_features(
-            self._controller,
-            self._quorum,
-            request,
-            self._node.image,
-            self._node.voters,
-            timeout_ms=remaining_ms(context),
-        )
-        return await self._edge.answer("UpdateFeatures", context, work)
-
-    async def UnregisterController(self, request: Any, context: Any) -> Any:
-        work = features.unregister_controller(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("UnregisterController", context, work)
-
-    async def ChangeVoters(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("ChangeVoters", context, voters.change_voters(self._quorum, request))
-
-    async def AlterMaintenance(self, request: Any, context: Any) -> Any:
-        work = partitions.alter_maintenance(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("AlterMaintenance", context, work)
-
-    async def UnregisterBroker(self, request: Any, context: Any) -> Any:
-        work = partitions.unregister_broker(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._edge.answer("UnregisterBroker", context, work)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
-    async def _describe_cluster(self, context: Any) -> admin_pb2.DescribeClusterResponse:
-        image = self._node.image
-        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
+    async def describe_cluster(self, within_ms: int) -> admin_pb2.DescribeClusterResponse:
+        """Nodes and sizes, as the active controller, where it answers in time, and our image say."""
+        image = self.node.image
+        quorum = await self.quorum.describe(within_ms=within_ms)
         census = self._census(image)
         return admin_pb2.DescribeClusterResponse(
-            cluster_id=self._node.cluster_id,
-            answered_by=self._node.node_id,
-            answered_by_roles=self._node.roles,
+            cluster_id=self.node.cluster_id,
+            answered_by=self.node.node_id,
+            answered_by_roles=self.node.roles,
             controller_id=quorum.leader_id,
             controller_epoch=quorum.epoch,
             metadata_offset=image.offset,
             brokers=self._brokers(image),
-            controllers=features.controllers_of(image, self._node.voters),
+            controllers=features.controllers_of(image, self.node.voters),
             topic_count=census.topics,
             partition_count=census.partitions,
             software_version=VERSION,
         )
 
-    async def describe_health(self, *, within_ms: int) -> admin_pb2.DescribeHealthResponse:
+    async def describe_health(self, within_ms: int) -> admin_pb2.DescribeHealthResponse:
         """How the cluster is, as the active controller, where it answers in time, and our image say."""
-        image = self._node.image
-        quorum = await self._quorum.describe(within_ms=within_ms)
+        image = self.node.image
+        quorum = await self.quorum.describe(within_ms=within_ms)
         census = self._census(image)
         fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
         down = voters_down(quorum, now_ms=self._clock_ms())
@@ -224,20 +144,63 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             acls_in_vain_count=len(in_vain),
         )
 
-    async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:
-        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
-        observers = present_observers(quorum, self._node.image, now_ms=self._clock_ms())
+    async def describe_quorum(self, within_ms: int) -> admin_pb2.DescribeQuorumResponse:
+        """Who votes and who follows, and how far each is."""
+        quorum = await self.quorum.describe(within_ms=within_ms)
+        observers = present_observers(quorum, self.node.image, now_ms=self._clock_ms())
         quorum = replace(quorum, observers=observers)
-        return quorum_to_message(quorum, self._node.voters, cluster_id=self._node.cluster_id, now_ms=self._clock_ms())
+        return quorum_to_message(quorum, self.node.voters, cluster_id=self.node.cluster_id, now_ms=self._clock_ms())
 
-    async def _list_brokers(self, context: Any) -> admin_pb2.ListBrokersResponse:
-        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
-        return admin_pb2.ListBrokersResponse(brokers=self._brokers(self._node.image), controller_id=quorum.leader_id)
+    # -- the former version's --------------------------------------------------------------------------------------
+
+    async def former_call(self, verb: Callable[[Any], Asking[Any]], request: Any, within_ms: int) -> Any:
+        """A verb that Kafka has, for a command line of the former version: as this version's asks it by CallKafka."""
+        asking = verb(request)
+        message = next(asking)
+        while True:
+            if hasattr(message, "timeout_ms"):
+                message.timeout_ms = within_ms
+            response = await self._kafka.ask(message, is_dry=is_dry(request, message))
+            try:
+                message = asking.send(response)
+            except StopIteration as done:
+                return done.value
+
+    async def describe_broker_configs(self, request: admin_pb2.DescribeConfigsRequest, within_ms: int) -> Any:
+        """The same for DescribeConfigs, whose former form any node answered for any broker: with what is in the metadata, if it is
+        not that broker."""
+        verb, own = CARRIED_VERBS["DescribeConfigs"], str(self.node.node_id)
+        if request.type == admin_pb2.RESOURCE_TYPE_BROKER and request.name not in ("", own):
+            image = self.node.image
+            broker_id = BrokerId(int(request.name)) if request.name.isdecimal() else NO_BROKER
+            if image.cluster.broker(broker_id) is None:
+                raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.name} is not registered")
+            overrides = sorted(image.configs.broker(broker_id).items())
+            entries = [admin_pb2.ConfigEntry(key=key, value=value, source="broker") for key, value in overrides]
+            return admin_pb2.DescribeConfigsResponse(entries=entries)
+        if request.type == admin_pb2.RESOURCE_TYPE_BROKER and not request.name and not request.only_overrides:
+            request.name = own
+        return await self.former_call(verb, request, within_ms)
+
+    async def alter_maintenance(
+        self, request: admin_pb2.AlterMaintenanceRequest, within_ms: int
+    ) -> admin_pb2.AlterMaintenanceResponse:
+        """As controller_calls.py forwards it now."""
+        wanted = AlterMaintenance(broker_id=BrokerId(request.broker_id), is_in_maintenance=request.in_maintenance)
+        reply = await self.controller.ask(wanted, timeout_ms=within_ms)
+        return admin_pb2.AlterMaintenanceResponse(handed_over=reply.handed_over, kept=reply.kept)
+
+    async def list_brokers(self, within_ms: int) -> admin_pb2.ListBrokersResponse:
+        """The brokers of describe_cluster."""
+        found = await self.describe_cluster(within_ms)
+        return admin_pb2.ListBrokersResponse(brokers=found.brokers, controller_id=found.controller_id)
+
+    # -- counts ----------------------------------------------------------------------------------------------------
 
     def _census(self, image: MetadataImage) -> Census:
         """Counted once for each image: consoles ask every few seconds, and partitions are many."""
         if self._counted is None or self._counted[0] is not image:
-            self._counted = (image, take_census(image, static_min_isr=self._node.static_min_isr))
+            self._counted = (image, take_census(image, static_min_isr=self.node.static_min_isr))
         return self._counted[1]
 
     def _acls_in_vain(self, image: MetadataImage) -> list[str]:
@@ -271,6 +234,57 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
             for _, broker in sorted(image.cluster.brokers.items())
         ]
+
+
+Work = Coroutine[Any, Any, Any]
+Verb = Callable[[AdminService, Any, int], Work]
+"""(service, request, how long the caller waits in ms) -> answer."""
+
+
+def _former(verb: Callable[[Any], Asking[Any]]) -> Verb:
+    return lambda service, request, within_ms: service.former_call(verb, request, within_ms)
+
+
+VERBS: Mapping[str, Verb] = {
+    "DescribeCluster": lambda service, request, within_ms: service.describe_cluster(within_ms),
+    "DescribeHealth": lambda service, request, within_ms: service.describe_health(within_ms),
+    "DescribeQuorum": lambda service, request, within_ms: service.describe_quorum(within_ms),
+    "ListTopics": lambda service, request, within_ms: topics.list_topics(service.node.image, request),
+    "DescribeTopics": lambda service, request, within_ms: topics.describe_topics(
+        service.node.image, request, static_min_isr=service.node.static_min_isr
+    ),
+    "DescribeFeatures": lambda service, request, within_ms: features.describe_features(
+        service.node.image, service.node.voters
+    ),
+    "UpdateFeatures": lambda service, request, within_ms: features.update_features(
+        service.controller,
+        service.quorum,
+        request,
+        service.node.image,
+        service.node.voters,
+        timeout_ms=within_ms,
+    ),
+    "UnregisterController": lambda service, request, within_ms: features.unregister_controller(
+        service.controller, request, timeout_ms=within_ms
+    ),
+    "ChangeVoters": lambda service, request, within_ms: voters.change_voters(service.quorum, request),
+    "AlterMaintenance": AdminService.alter_maintenance,
+    "ListBrokers": lambda service, request, within_ms: service.list_brokers(within_ms),
+    **{name: _former(verb) for name, verb in CARRIED_VERBS.items()},
+    "DescribeConfigs": AdminService.describe_broker_configs,
+}
+"""Every typed call, by gRPC's name."""
+
+
+def _method(name: str, verb: Verb) -> Callable[[AdminService, Any, Any], Work]:
+    async def method(self: AdminService, request: Any, context: Any) -> Any:
+        return await self.edge.answer(name, context, verb(self, request, remaining_ms(context)))
+
+    return method
+
+
+for _name, _verb in VERBS.items():
+    setattr(AdminService, _name, _method(_name, _verb))
 
 
 def remaining_ms(context: Any) -> int:

@@ -1,8 +1,7 @@
-"""The admin service's verbs on topics: list, describe, create, delete, grow.
+"""The admin service's verbs on topics, with what Kafka's answers lack: what is wrong with their partitions.
 
-May touch:  the node's image, the controller client.    Must not touch: grpc, logs, the data lane.
-Invariants: a read is answered from one image; names are checked here only for what an image can say, the rules of names and
-            configs are the controller's.
+May touch:  the node's image.         Must not touch: grpc, logs, the data lane, the controller.
+Invariants: a read is answered from one image.
 Read next:  service.py, which serves these.
 """
 
@@ -11,23 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas_broker.admin.errors import detail_of, unknown_topic
-from barnabas_broker.admin.node_view import NodeView
+from barnabas_broker.admin.errors import unknown_topic
 from barnabas_broker.metrics.census import is_under_replicated, min_insync_replicas, partition_flags
-from barnabas_quorum.controller.request import ActiveController
-from barnabas_quorum.controller.requests import (
-    CreatableTopic,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    TopicGrowth,
-    TopicReference,
-)
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID
 from barnabas_wire.rpc import admin_pb2
+from barnabas_wire.rpc.error_details import detail_of
 
 INTERNAL_TOPIC_PREFIX = "__"
 TOPICS_MAX = 10_000
@@ -100,73 +89,6 @@ def _describe_topic(image: MetadataImage, topic: TopicImage, *, static_min_isr: 
         ],
         overrides=dict(image.configs.topic(topic.name)),
     )
-
-
-async def create_topics(
-    controller: ActiveController, request: admin_pb2.CreateTopicsRequest, node: NodeView, *, timeout_ms: int
-) -> admin_pb2.CreateTopicsResponse:
-    """What is -1 in the request takes this node's defaults. See controller/topics.py."""
-    _check_count(request.topics)
-    topics = tuple(
-        CreatableTopic(
-            name=topic.name,
-            partition_count=node.default_partitions if topic.partitions == -1 else topic.partitions,
-            replication_factor=(
-                node.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
-            ),
-            configs=dict(topic.configs),
-        )
-        for topic in request.topics
-    )
-    reply = await controller.ask(
-        CreateTopics(topics=topics, validate_only=request.validate_only), timeout_ms=timeout_ms
-    )
-    return admin_pb2.CreateTopicsResponse(
-        topics=[
-            admin_pb2.TopicOutcome(
-                name=topic.name,
-                id=str(topic.topic_id),
-                partitions=topic.partition_count,
-                replication_factor=topic.replication_factor,
-            )
-            if topic.error is None
-            else admin_pb2.TopicOutcome(name=topic.name, error=detail_of(topic.error))
-            for topic in reply.topics
-        ]
-    )
-
-
-async def delete_topics(
-    controller: ActiveController, request: admin_pb2.DeleteTopicsRequest, *, timeout_ms: int
-) -> admin_pb2.DeleteTopicsResponse:
-    """See controller/topics.py."""
-    _check_count(request.names)
-    topics = tuple(TopicReference(name=name) for name in request.names)
-    reply = await controller.ask(DeleteTopics(topics=topics), timeout_ms=timeout_ms)
-    return admin_pb2.DeleteTopicsResponse(
-        topics=[
-            admin_pb2.TopicOutcome(
-                name=topic.name or "",
-                id="" if topic.topic_id == ZERO_UUID else str(topic.topic_id),
-                error=detail_of(topic.error),
-            )
-            for topic in reply.topics
-        ]
-    )
-
-
-async def add_partitions(
-    controller: ActiveController, request: admin_pb2.AddPartitionsRequest, *, timeout_ms: int
-) -> admin_pb2.AddPartitionsResponse:
-    """See controller/topics.py."""
-    growth = TopicGrowth(name=request.name, partition_count=request.total)
-    reply = await controller.ask(
-        CreatePartitions(topics=(growth,), validate_only=request.validate_only), timeout_ms=timeout_ms
-    )
-    (outcome,) = reply.topics
-    if outcome.error is not None:
-        raise outcome.error
-    return admin_pb2.AddPartitionsResponse(topic=admin_pb2.TopicOutcome(name=outcome.name, partitions=request.total))
 
 
 def is_internal(topic: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import Field
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
-from barnabas_broker.api.services import BrokerKey, BrokerServices
+from barnabas_broker.api.services import BrokerKey, ControlServices
 from barnabas_broker.config.loggers import levels
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, GROUP_KEYS, AcceptedKey
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
@@ -129,7 +129,7 @@ class TopicEntries:
     Topics with the same overrides have the same entries, and in most clusters nearly all have none; forty entries take 0.4 ms.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: ControlServices) -> None:
         self._services = services
         self._node = {key.name: key for key in services.broker_keys()}
         self._known: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
@@ -144,7 +144,7 @@ class TopicEntries:
 
 
 def _topic_entries(
-    services: BrokerServices, node: Mapping[str, BrokerKey], overrides: Mapping[str, str]
+    services: ControlServices, node: Mapping[str, BrokerKey], overrides: Mapping[str, str]
 ) -> list[ConfigEntry]:
     entries = []
     for name, field in sorted(TOPIC_KEYS.items()):
@@ -171,7 +171,7 @@ def _topic_entries(
 
 
 def _other_topic_entry(
-    services: BrokerServices, node: Mapping[str, BrokerKey], overrides: Mapping[str, str], name: str
+    services: ControlServices, node: Mapping[str, BrokerKey], overrides: Mapping[str, str], name: str
 ) -> ConfigEntry:
     """A topic key that no log obeys."""
     key = OTHER_TOPIC_KEYS[name]
@@ -190,7 +190,7 @@ def _other_topic_entry(
     )
 
 
-def group_entries(services: BrokerServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """The keys of a group of the consumer protocol (KIP-848), by name; what it does not set itself is the broker's."""
     node = {key.name: key for key in services.broker_keys()}
     entries = []
@@ -230,7 +230,7 @@ def logger_entries() -> list[ConfigEntry]:
     ]
 
 
-def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
+def broker_entries(services: ControlServices) -> list[ConfigEntry]:
     """All keys of this node; by name. Keys that topics take as defaults may be changed while it runs."""
     entries = []
     for key in sorted(services.broker_keys()):
@@ -250,7 +250,7 @@ def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
     return entries
 
 
-def cluster_entries(services: BrokerServices) -> list[ConfigEntry]:
+def cluster_entries(services: ControlServices) -> list[ConfigEntry]:
     """The configs of all brokers that were set while the cluster ran (broker resource with the empty name)."""
     node = {key.name: key for key in services.broker_keys()}
     entries = []
@@ -270,7 +270,7 @@ def cluster_entries(services: BrokerServices) -> list[ConfigEntry]:
     return entries
 
 
-def _node_synonyms(services: BrokerServices, key: BrokerKey | None, name: str, default: str | None) -> list[Synonym]:
+def _node_synonyms(services: ControlServices, key: BrokerKey | None, name: str, default: str | None) -> list[Synonym]:
     configs = services.metadata.image.configs
     synonyms = []
     own = configs.broker(services.node_id).get(name)

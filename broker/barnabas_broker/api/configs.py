@@ -30,7 +30,7 @@ from barnabas_broker.api.config_entries import (
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
-from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.services import ControlServices
 from barnabas_broker.config.loggers import change_levels
 from barnabas_broker.config.loggers import levels as current_levels
 from barnabas_broker.security.access import Access
@@ -88,7 +88,9 @@ def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> Descr
     elements_max=PARTITION_ELEMENTS_MAX,
     memory_bytes_max=4 * ANSWER_BYTES_MAX,  # the elements, joined, framed, and the request
 )
-async def describe_configs(services: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> bytes:
+async def describe_configs(
+    services: ControlServices, context: RequestContext, request: DescribeConfigsRequest
+) -> bytes:
     """The configs of topics and of this broker. Each resource is encoded when it is described, and one that is named again is
     what it was: objects for all would be ten times the answer."""
     version = context.api_version
@@ -124,7 +126,7 @@ def _too_much(resource: DescribeConfigsResource) -> DescribeConfigsResult:
 class _Describer:
     """Describes the resources of one request. What does not differ between them is made once."""
 
-    def __init__(self, services: BrokerServices, request: DescribeConfigsRequest) -> None:
+    def __init__(self, services: ControlServices, request: DescribeConfigsRequest) -> None:
         self._services = services
         self._request = request
         self._topics = TopicEntries(services)
@@ -161,16 +163,16 @@ class _Describer:
         return _entries(services, resource)
 
 
-def _topic_overrides(services: BrokerServices, name: str) -> Mapping[str, str]:
+def _topic_overrides(services: ControlServices, name: str) -> Mapping[str, str]:
     image = services.metadata.image
     if not is_valid_topic_name(name):
         raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
     if image.topics.get(name) is None:
-        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return image.configs.topic(name)
 
 
-def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(services: ControlServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     """Of what is neither a topic nor this broker."""
     name = resource.resource_name
     if resource.resource_type == ConfigResourceType.BROKER:
@@ -222,7 +224,7 @@ def _incremental_error(request: IncrementalAlterConfigsRequest, error: KafkaErro
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=_incremental_error)
 async def change_configs(
-    services: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
+    services: ControlServices, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Set, delete, append to or subtract from single keys (KIP-339)."""
     wanted = [
@@ -253,7 +255,7 @@ def _replace_error(request: AlterConfigsRequest, error: KafkaError) -> AlterConf
 
 @handles(ApiKey.ALTER_CONFIGS, versions=(0, 2), on_error=_replace_error)
 async def replace_configs(
-    services: BrokerServices, context: RequestContext, request: AlterConfigsRequest
+    services: ControlServices, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace all configs of a resource: what the request leaves out goes back to its default."""
     image = services.metadata.image
@@ -279,7 +281,7 @@ def _replace_result(key: tuple[int, str], error: KafkaError | None) -> alter_con
 
 
 async def _alter(
-    services: BrokerServices,
+    services: ControlServices,
     context: RequestContext,
     wanted: Iterable[tuple[tuple[int, str], list[tuple[str, int, str | None]]]],
     *,
@@ -334,7 +336,7 @@ def _require(access: Access, operation: AclOperation, resource_type: int, name: 
         access.require(operation, CLUSTER)
 
 
-def _check_own_loggers(services: BrokerServices, name: str) -> None:
+def _check_own_loggers(services: ControlServices, name: str) -> None:
     if name != str(services.node_id):
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}: ask broker {name} for its own loggers"
@@ -382,7 +384,7 @@ def _unknown_type(resource_type: int) -> KafkaError:
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
 def list_config_resources_(
-    services: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest
+    services: ControlServices, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Topics, brokers, their loggers, and groups that have configs. v0 asks for client metrics alone: there are none."""
     if context.api_version == 0:

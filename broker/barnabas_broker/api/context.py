@@ -44,6 +44,8 @@ class RequestContext:
     """What the principal may do."""
     charge: QuotaCharge | None = None
     """What the request is charged with; None where no quota means its client."""
+    is_dry: bool = False
+    """Whether nothing may be changed; read by the handlers of messages that cannot say so themselves."""
     session: SaslSession | None = None
     """The login of the connection; None where its listener has no SASL."""
     held: dict[str, Callable[[], None]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from barnabas_broker.api.cluster import cluster_operations
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
-from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.services import BrokerServices, ControlServices
 from barnabas_broker.security.access import Access
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataImage
@@ -296,7 +296,7 @@ def _offline(partition: PartitionRegistration, image: MetadataImage) -> list[int
     ),
 )
 def describe_topic_partitions(
-    services: BrokerServices, context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: ControlServices, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Partitions page by page, topics in order of name; `next_cursor` says where the next page begins (KIP-966)."""
     image = services.metadata.image

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
-from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.services import ControlServices
 from barnabas_broker.api.topics import within
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
@@ -61,7 +61,7 @@ PartitionName = tuple[str, int]
     calls_max=800_000,  # the controller weighs each partition alone, in one turn: all of a request is one change
 )
 async def alter_partition_reassignments(
-    services: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    services: ControlServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Begin, change or cancel reassignments."""
     asked = [
@@ -81,6 +81,7 @@ async def alter_partition_reassignments(
             AlterPartitionReassignments(
                 partitions=tuple(wanted),
                 allow_replication_factor_change=request.allow_replication_factor_change,
+                validate_only=context.is_dry,
             ),
             principal=context.principal,
             client_host=context.client_host,
@@ -104,7 +105,7 @@ async def alter_partition_reassignments(
     elements_max=PARTITION_ELEMENTS_MAX,
 )
 async def list_partition_reassignments(
-    services: BrokerServices, context: RequestContext, request: ListPartitionReassignmentsRequest
+    services: ControlServices, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """What is under way."""
     names = None
@@ -143,7 +144,7 @@ def _elect_error(request: ElectLeadersRequest, error: KafkaError) -> ElectLeader
     elements_max=PARTITION_ELEMENTS_MAX,
 )
 async def elect_leaders(
-    services: BrokerServices, context: RequestContext, request: ElectLeadersRequest
+    services: ControlServices, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     """Make preferred leaders lead, or any live replica (unclean)."""
     try:
@@ -181,7 +182,7 @@ def _election_results(outcomes: Sequence[tuple[PartitionName, KafkaError | None]
 
 @handles(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
 async def unregister_broker(
-    services: BrokerServices, context: RequestContext, request: UnregisterBrokerRequest
+    services: ControlServices, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Forget a broker that is out of service."""
     wanted = UnregisterBroker(broker_id=BrokerId(request.broker_id))

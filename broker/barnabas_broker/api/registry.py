@@ -107,6 +107,21 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
 }
 """Every file that registers handlers, with the keys and the versions that it serves: what is asked before a file is imported. Its
 import checks them."""
+CARRIED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+    }
+)
+"""Answered on the admin listeners too (../admin/kafka_calls.py): each needs no more than ControlServices."""
 VERSIONS_SERVED = tuple(sorted((key, *versions) for keys in SERVED.values() for key, versions in keys.items()))
 """Key, lowest and highest version of all that is served, by key."""
 _MODULES = {key: name for name, keys in SERVED.items() for key in keys}

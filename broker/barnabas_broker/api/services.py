@@ -1,7 +1,8 @@
-"""What the API handlers may call: one frozen bundle, built once by node.py.
+"""What the API handlers may call: frozen bundles, built once by node.py.
 
 May touch:  nothing, it only names the parts.     Must not touch: everything.
-Invariants: built complete; a handler reaches every part of the broker through this and nothing else.
+Invariants: built complete; a handler reaches every part of the node through these and nothing else; what takes ControlServices
+            needs no data lane, so that every node answers it on its admin listener too.
 Read next:  registry.py, context.py.
 """
 
@@ -83,35 +84,41 @@ async def refuse_voter_change(change: VoterChange, *, principal: str, client_hos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerServices:
-    """Everything that a handler may call."""
+class ControlServices:
+    """What a handler may call that only reads the metadata and asks the controller: every node has it, on either lane."""
 
     node_id: BrokerId
     cluster_id: str
-    auto_listeners: frozenset[str] = frozenset()
-    """Listeners whose clients are told the address of this node that they came to."""
     config: ApiConfig
-    replica_manager: ReplicaManager
     metadata: MetadataSource
     controller: ActiveController
+    clock_ms: Callable[[], int]
+    """Wall clock, ms since 1970."""
+    broker_keys: Callable[[], Sequence[BrokerKey]]
+    """The node's own keys with their values, for DescribeConfigs."""
+    audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))
+    """Of this node; by default it writes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices(ControlServices):
+    """Everything that a handler may call."""
+
+    auto_listeners: frozenset[str] = frozenset()
+    """Listeners whose clients are told the address of this node that they came to."""
+    replica_manager: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transactional: TransactionalWrites
     """Writes that are part of a transaction, once its coordinator knows of them."""
     producer_ids: ProducerIdSource
-    clock_ms: Callable[[], int]
-    """Wall clock, ms since 1970."""
     quorum_description: Callable[[], Awaitable[QuorumDescription]]
     """The quorum as this node's driver sees it."""
-    broker_keys: Callable[[], Sequence[BrokerKey]]
-    """The node's own keys with their values, for DescribeConfigs."""
     voters: Callable[[], Sequence[Voter]] = tuple
     """Of the metadata quorum, with the addresses of their controller listeners."""
     change_voters: ChangeVoters = refuse_voter_change
     access: AccessControl = field(default_factory=AccessControl)
     """Gives each connection its access; by default, everything."""
-    audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))
-    """Of this node; by default it writes nothing."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)

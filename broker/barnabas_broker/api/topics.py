@@ -21,7 +21,7 @@ from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.config_entries import TopicEntries
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
-from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.services import ControlServices
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreatedTopic,
@@ -75,7 +75,7 @@ ASSIGNMENT_ELEMENTS_MAX = 16_384
         topics=[_not_created(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
     ),
 )
-async def create_topics(services: BrokerServices, context: RequestContext, request: CreateTopicsRequest) -> bytes:
+async def create_topics(services: ControlServices, context: RequestContext, request: CreateTopicsRequest) -> bytes:
     """Create topics, or only check that they could be."""
     times = Counter(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
@@ -143,7 +143,7 @@ async def within(work: Awaitable[T], timeout_ms: int) -> T:
         raise KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may yet be") from None
 
 
-def _creatable(services: BrokerServices, topic: create_messages.CreatableTopic) -> CreatableTopic:
+def _creatable(services: ControlServices, topic: create_messages.CreatableTopic) -> CreatableTopic:
     configs = {}
     for config in topic.configs:
         if config.value is None:
@@ -216,7 +216,7 @@ def _delete_error(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopi
 
 @handles(ApiKey.DELETE_TOPICS, versions=(1, 6), on_error=_delete_error)
 async def delete_topics(
-    services: BrokerServices, context: RequestContext, request: DeleteTopicsRequest
+    services: ControlServices, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete topics by name or, from v6 on, by id."""
     if not services.config.delete_topic_enable:
@@ -265,7 +265,7 @@ async def delete_topics(
     )
 
 
-def _named_topic(services: BrokerServices, state: DeleteTopicState) -> tuple[str | None, Uuid]:
+def _named_topic(services: ControlServices, state: DeleteTopicState) -> tuple[str | None, Uuid]:
     """Name and id, the same for a topic whichever way it is named; what was said if there is no such topic."""
     topics = services.metadata.image.topics
     if _names_one(state):
@@ -298,7 +298,7 @@ def _not_deleted(state: DeleteTopicState, error: KafkaError) -> DeletableTopicRe
     ),
 )
 async def create_partitions(
-    services: BrokerServices, context: RequestContext, request: CreatePartitionsRequest
+    services: ControlServices, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Give topics more partitions."""
     times = Counter(topic.name for topic in request.topics)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas_broker.admin.node_view import ConfigKeyView
 from barnabas_broker.api.services import BrokerKey
-from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
 from barnabas_broker.node.properties import NodeConfig
-from barnabas_log.config import TOPIC_KEYS
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId
@@ -59,45 +56,12 @@ class NodeFacts:
         return self._image()
 
     @property
-    def default_partitions(self) -> int:
-        """num.partitions."""
-        return self._config.api.num_partitions
-
-    @property
-    def default_replication_factor(self) -> int:
-        """default.replication.factor."""
-        return self._config.api.default_replication_factor
-
-    @property
     def static_min_isr(self) -> int:
         """min.insync.replicas of the properties."""
         return self._config.log.min_insync_replicas
 
-    def topic_keys(self) -> Sequence[ConfigKeyView]:
-        """Every topic key with its default on this node."""
-        values = self._config.log.to_overrides()
-        return [
-            ConfigKeyView(
-                name=name,
-                value=values[name],
-                is_static=field.metadata["broker_key"] in self._config.static_properties,
-                doc=field.metadata["doc"],
-            )
-            for name, field in sorted(TOPIC_KEYS.items())
-        ] + [
-            ConfigKeyView(name=name, value=key.default, is_static=False, doc=key.doc)
-            for name, key in sorted(ACCEPTED_TOPIC_KEYS.items())
-        ]
-
-    def broker_keys(self) -> Sequence[ConfigKeyView]:
-        """Every key of server.properties with the value in effect."""
-        return [
-            ConfigKeyView(name=key.name, value=key.value, is_static=key.is_set, doc=key.doc)
-            for key in self.described_keys()
-        ]
-
     def described_keys(self) -> list[BrokerKey]:
-        """The same for Kafka's DescribeConfigs."""
+        """Every key of server.properties with the value in effect, for DescribeConfigs."""
         return [
             BrokerKey(
                 name=key.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import grpc.aio
 
@@ -16,6 +17,7 @@ from barnabas_broker.admin.edge import AdminEdge, CallersController
 from barnabas_broker.admin.explain import ExplainService
 from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
+from barnabas_broker.api.services import ControlServices
 from barnabas_broker.controller_client.facts import ControllerFactsServicer
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.page import render_metrics
@@ -104,7 +106,17 @@ class NodeServers:
             ),
         )
         asking = CallersController(parts.client)
-        self._admin = AdminService(parts.facts, asking, parts.leader_view, edge=self._edge, clock_ms=world.wall_ms)
+        services = ControlServices(
+            node_id=node_id,
+            cluster_id=cluster_id,
+            config=replace(config.api, delete_topic_enable=True),  # delete.topic.enable is about the Kafka listeners
+            metadata=parts.facts,
+            controller=parts.client,
+            clock_ms=world.wall_ms,
+            broker_keys=parts.facts.described_keys,
+            audit=context.audit,
+        )
+        self._admin = AdminService(parts.facts, services, parts.leader_view, edge=self._edge)
         self._explain = ExplainService(
             node_id=node_id,
             log=parts.metadata_log,

@@ -24,6 +24,8 @@ class Request(Generic[R]):
     is_nodes_own: ClassVar[bool] = False
     """A node sends it for itself, and again after a refusal or a broken connection: each names what it replaces, or asks for
     something new. So a refusal by a deposed controller does no harm."""
+    is_operators: ClassVar[bool] = False
+    """An operator asks it in this form, at the admin listener of any node; others are asked by nodes alone."""
     is_read: ClassVar[bool] = False
     """It changes nothing, whatever its outcome."""
 

@@ -181,6 +181,8 @@ class AlterReplicaFaultsReply:
 class AlterMaintenance(Request["AlterMaintenanceReply"]):
     """Put a broker into maintenance, or end that. Kafka has no such state."""
 
+    is_operators: ClassVar[bool] = True
+
     broker_id: BrokerId
     is_in_maintenance: bool
 

@@ -16,6 +16,24 @@ RESOURCE_TYPE_UNSPECIFIED: ResourceType
 RESOURCE_TYPE_TOPIC: ResourceType
 RESOURCE_TYPE_BROKER: ResourceType
 
+class KafkaCall(_message.Message):
+    __slots__ = ("api_key", "api_version", "body", "validate_only")
+    API_KEY_FIELD_NUMBER: _ClassVar[int]
+    API_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    api_key: int
+    api_version: int
+    body: bytes
+    validate_only: bool
+    def __init__(self, api_key: _Optional[int] = ..., api_version: _Optional[int] = ..., body: _Optional[bytes] = ..., validate_only: bool = ...) -> None: ...
+
+class KafkaAnswer(_message.Message):
+    __slots__ = ("body",)
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    def __init__(self, body: _Optional[bytes] = ...) -> None: ...
+
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "name", "message", "hint", "retriable")
     CODE_FIELD_NUMBER: _ClassVar[int]

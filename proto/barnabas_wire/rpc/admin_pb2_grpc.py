@@ -34,6 +34,11 @@ class AdminStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.CallKafka = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/CallKafka',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.KafkaCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.KafkaAnswer.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/barnabas.admin.v1.Admin/DescribeCluster',
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -49,11 +54,6 @@ class AdminStub(object):
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumResponse.FromString,
                 _registered_method=True)
-        self.ListBrokers = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/ListBrokers',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.FromString,
-                _registered_method=True)
         self.ListTopics = channel.unary_unary(
                 '/barnabas.admin.v1.Admin/ListTopics',
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListTopicsRequest.SerializeToString,
@@ -63,6 +63,36 @@ class AdminStub(object):
                 '/barnabas.admin.v1.Admin/DescribeTopics',
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsResponse.FromString,
+                _registered_method=True)
+        self.DescribeFeatures = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/DescribeFeatures',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UpdateFeatures = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/UpdateFeatures',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UnregisterController = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/UnregisterController',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
+                _registered_method=True)
+        self.ChangeVoters = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/ChangeVoters',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
+                _registered_method=True)
+        self.AlterMaintenance = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/AlterMaintenance',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
+                _registered_method=True)
+        self.ListBrokers = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/ListBrokers',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.FromString,
                 _registered_method=True)
         self.CreateTopics = channel.unary_unary(
                 '/barnabas.admin.v1.Admin/CreateTopics',
@@ -104,40 +134,23 @@ class AdminStub(object):
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.FromString,
                 _registered_method=True)
-        self.AlterMaintenance = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/AlterMaintenance',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
-                _registered_method=True)
         self.UnregisterBroker = channel.unary_unary(
                 '/barnabas.admin.v1.Admin/UnregisterBroker',
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.FromString,
                 _registered_method=True)
-        self.DescribeFeatures = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/DescribeFeatures',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
-                _registered_method=True)
-        self.UpdateFeatures = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/UpdateFeatures',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
-                _registered_method=True)
-        self.UnregisterController = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/UnregisterController',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
-                _registered_method=True)
-        self.ChangeVoters = channel.unary_unary(
-                '/barnabas.admin.v1.Admin/ChangeVoters',
-                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
-                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
-                _registered_method=True)
 
 
 class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def CallKafka(self, request, context):
+        """A request of the Kafka protocol, answered by the handler that answers it on a Kafka listener. An error of the request as a
+        whole ends the call with a status; errors of single items stand in Kafka's response.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def DescribeCluster(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -157,12 +170,6 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListBrokers(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ListTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -170,6 +177,45 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeVoters(self, request, context):
+        """Answered when the change is committed under the new set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterMaintenance(self, request, context):
+        """Of the former version's command line. They go in the next version; where the client's answers have the form of their
+        messages, those stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBrokers(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,39 +269,8 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AlterMaintenance(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def UnregisterBroker(self, request, context):
         """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def DescribeFeatures(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UpdateFeatures(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UnregisterController(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ChangeVoters(self, request, context):
-        """Answered when the change is committed under the new set.
-        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -263,6 +278,11 @@ class AdminServicer(object):
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'CallKafka': grpc.unary_unary_rpc_method_handler(
+                    servicer.CallKafka,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.KafkaCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.KafkaAnswer.SerializeToString,
+            ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeClusterRequest.FromString,
@@ -278,11 +298,6 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumResponse.SerializeToString,
             ),
-            'ListBrokers': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListBrokers,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.SerializeToString,
-            ),
             'ListTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopics,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListTopicsRequest.FromString,
@@ -292,6 +307,36 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeTopics,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'DescribeFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeFeatures,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.SerializeToString,
+            ),
+            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFeatures,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.SerializeToString,
+            ),
+            'UnregisterController': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterController,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.SerializeToString,
+            ),
+            'ChangeVoters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeVoters,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.SerializeToString,
+            ),
+            'AlterMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterMaintenance,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.SerializeToString,
+            ),
+            'ListBrokers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBrokers,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.SerializeToString,
             ),
             'CreateTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTopics,
@@ -333,35 +378,10 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
             ),
-            'AlterMaintenance': grpc.unary_unary_rpc_method_handler(
-                    servicer.AlterMaintenance,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.SerializeToString,
-            ),
             'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterBroker,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.SerializeToString,
-            ),
-            'DescribeFeatures': grpc.unary_unary_rpc_method_handler(
-                    servicer.DescribeFeatures,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.SerializeToString,
-            ),
-            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
-                    servicer.UpdateFeatures,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.SerializeToString,
-            ),
-            'UnregisterController': grpc.unary_unary_rpc_method_handler(
-                    servicer.UnregisterController,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.SerializeToString,
-            ),
-            'ChangeVoters': grpc.unary_unary_rpc_method_handler(
-                    servicer.ChangeVoters,
-                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.FromString,
-                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -373,6 +393,33 @@ def add_AdminServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def CallKafka(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/CallKafka',
+            barnabas__wire_dot_rpc_dot_admin__pb2.KafkaCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.KafkaAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def DescribeCluster(request,
@@ -456,33 +503,6 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
-    def ListBrokers(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/ListBrokers',
-            barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def ListTopics(request,
             target,
             options=(),
@@ -526,6 +546,168 @@ class Admin(object):
             '/barnabas.admin.v1.Admin/DescribeTopics',
             barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsRequest.SerializeToString,
             barnabas__wire_dot_rpc_dot_admin__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/DescribeFeatures',
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/UpdateFeatures',
+            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/UnregisterController',
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeVoters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/ChangeVoters',
+            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/AlterMaintenance',
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/ListBrokers',
+            barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.ListBrokersResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -753,33 +935,6 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
-    def AlterMaintenance(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/AlterMaintenance',
-            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def UnregisterBroker(request,
             target,
             options=(),
@@ -796,114 +951,6 @@ class Admin(object):
             '/barnabas.admin.v1.Admin/UnregisterBroker',
             barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
             barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def DescribeFeatures(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/DescribeFeatures',
-            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UpdateFeatures(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/UpdateFeatures',
-            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UnregisterController(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/UnregisterController',
-            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ChangeVoters(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/barnabas.admin.v1.Admin/ChangeVoters',
-            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
-            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
             options,
             channel_credentials,
             insecure,

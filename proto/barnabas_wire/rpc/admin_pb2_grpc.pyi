@@ -6,6 +6,9 @@ The admin service: what an operator asks of any node of a cluster.
 Every node serves it on admin.listeners. Reads are answered from the node's own metadata image; changes are forwarded
 to the active controller and answered once committed. A failed call carries, beside its gRPC status, an ErrorDetail
 in the trailing metadata `barnabas-error-bin`. Fields are added, never renumbered.
+
+What Kafka has an API for travels as Kafka's own message in CallKafka; a typed method carries what Kafka lacks. The requests
+of controller.proto that are an operator's (Request.is_operators) are served beside this service, as they are.
 """
 
 from barnabas_wire.rpc import admin_pb2 as _admin_pb2
@@ -36,12 +39,25 @@ class AdminStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
+    CallKafka: _grpc.UnaryUnaryMultiCallable[_admin_pb2.KafkaCall, _admin_pb2.KafkaAnswer]
+    """A request of the Kafka protocol, answered by the handler that answers it on a Kafka listener. An error of the request as a
+    whole ends the call with a status; errors of single items stand in Kafka's response.
+    """
     DescribeCluster: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClusterRequest, _admin_pb2.DescribeClusterResponse]
     DescribeHealth: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeHealthRequest, _admin_pb2.DescribeHealthResponse]
     DescribeQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]
-    ListBrokers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBrokersRequest, _admin_pb2.ListBrokersResponse]
     ListTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTopicsRequest, _admin_pb2.ListTopicsResponse]
     DescribeTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeTopicsRequest, _admin_pb2.DescribeTopicsResponse]
+    DescribeFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]
+    UpdateFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]
+    UnregisterController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterControllerRequest, _admin_pb2.UnregisterControllerResponse]
+    ChangeVoters: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ChangeVotersRequest, _admin_pb2.ChangeVotersResponse]
+    """Answered when the change is committed under the new set."""
+    AlterMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]
+    """Of the former version's command line. They go in the next version; where the client's answers have the form of their
+    messages, those stay.
+    """
+    ListBrokers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBrokersRequest, _admin_pb2.ListBrokersResponse]
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]
     AddPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddPartitionsRequest, _admin_pb2.AddPartitionsResponse]
@@ -50,23 +66,30 @@ class AdminStub:
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     AlterReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterReassignmentsRequest, _admin_pb2.AlterReassignmentsResponse]
     ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
-    AlterMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]
-    DescribeFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]
-    UpdateFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]
-    UnregisterController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterControllerRequest, _admin_pb2.UnregisterControllerResponse]
-    ChangeVoters: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ChangeVotersRequest, _admin_pb2.ChangeVotersResponse]
-    """Answered when the change is committed under the new set."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
+    CallKafka: _aio.UnaryUnaryMultiCallable[_admin_pb2.KafkaCall, _admin_pb2.KafkaAnswer]  # type: ignore[assignment]
+    """A request of the Kafka protocol, answered by the handler that answers it on a Kafka listener. An error of the request as a
+    whole ends the call with a status; errors of single items stand in Kafka's response.
+    """
     DescribeCluster: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClusterRequest, _admin_pb2.DescribeClusterResponse]  # type: ignore[assignment]
     DescribeHealth: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeHealthRequest, _admin_pb2.DescribeHealthResponse]  # type: ignore[assignment]
     DescribeQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]  # type: ignore[assignment]
-    ListBrokers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBrokersRequest, _admin_pb2.ListBrokersResponse]  # type: ignore[assignment]
     ListTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTopicsRequest, _admin_pb2.ListTopicsResponse]  # type: ignore[assignment]
     DescribeTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeTopicsRequest, _admin_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
+    DescribeFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]  # type: ignore[assignment]
+    UpdateFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]  # type: ignore[assignment]
+    UnregisterController: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterControllerRequest, _admin_pb2.UnregisterControllerResponse]  # type: ignore[assignment]
+    ChangeVoters: _aio.UnaryUnaryMultiCallable[_admin_pb2.ChangeVotersRequest, _admin_pb2.ChangeVotersResponse]  # type: ignore[assignment]
+    """Answered when the change is committed under the new set."""
+    AlterMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]  # type: ignore[assignment]
+    """Of the former version's command line. They go in the next version; where the client's answers have the form of their
+    messages, those stay.
+    """
+    ListBrokers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBrokersRequest, _admin_pb2.ListBrokersResponse]  # type: ignore[assignment]
     CreateTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     AddPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddPartitionsRequest, _admin_pb2.AddPartitionsResponse]  # type: ignore[assignment]
@@ -75,15 +98,19 @@ class AdminAsyncStub(AdminStub):
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     AlterReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterReassignmentsRequest, _admin_pb2.AlterReassignmentsResponse]  # type: ignore[assignment]
     ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
-    AlterMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]  # type: ignore[assignment]
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
-    DescribeFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]  # type: ignore[assignment]
-    UpdateFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]  # type: ignore[assignment]
-    UnregisterController: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterControllerRequest, _admin_pb2.UnregisterControllerResponse]  # type: ignore[assignment]
-    ChangeVoters: _aio.UnaryUnaryMultiCallable[_admin_pb2.ChangeVotersRequest, _admin_pb2.ChangeVotersResponse]  # type: ignore[assignment]
-    """Answered when the change is committed under the new set."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def CallKafka(
+        self,
+        request: _admin_pb2.KafkaCall,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.KafkaAnswer, _abc.Awaitable[_admin_pb2.KafkaAnswer]]:
+        """A request of the Kafka protocol, answered by the handler that answers it on a Kafka listener. An error of the request as a
+        whole ends the call with a status; errors of single items stand in Kafka's response.
+        """
+
     @_abc_1.abstractmethod
     def DescribeCluster(
         self,
@@ -106,13 +133,6 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.DescribeQuorumResponse, _abc.Awaitable[_admin_pb2.DescribeQuorumResponse]]: ...
 
     @_abc_1.abstractmethod
-    def ListBrokers(
-        self,
-        request: _admin_pb2.ListBrokersRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.ListBrokersResponse, _abc.Awaitable[_admin_pb2.ListBrokersResponse]]: ...
-
-    @_abc_1.abstractmethod
     def ListTopics(
         self,
         request: _admin_pb2.ListTopicsRequest,
@@ -125,6 +145,52 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.DescribeTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeTopicsResponse, _abc.Awaitable[_admin_pb2.DescribeTopicsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DescribeFeatures(
+        self,
+        request: _admin_pb2.DescribeFeaturesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeFeaturesResponse, _abc.Awaitable[_admin_pb2.DescribeFeaturesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UpdateFeatures(
+        self,
+        request: _admin_pb2.UpdateFeaturesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UpdateFeaturesResponse, _abc.Awaitable[_admin_pb2.UpdateFeaturesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UnregisterController(
+        self,
+        request: _admin_pb2.UnregisterControllerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnregisterControllerResponse, _abc.Awaitable[_admin_pb2.UnregisterControllerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ChangeVoters(
+        self,
+        request: _admin_pb2.ChangeVotersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ChangeVotersResponse, _abc.Awaitable[_admin_pb2.ChangeVotersResponse]]:
+        """Answered when the change is committed under the new set."""
+
+    @_abc_1.abstractmethod
+    def AlterMaintenance(
+        self,
+        request: _admin_pb2.AlterMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterMaintenanceResponse, _abc.Awaitable[_admin_pb2.AlterMaintenanceResponse]]:
+        """Of the former version's command line. They go in the next version; where the client's answers have the form of their
+        messages, those stay.
+        """
+
+    @_abc_1.abstractmethod
+    def ListBrokers(
+        self,
+        request: _admin_pb2.ListBrokersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListBrokersResponse, _abc.Awaitable[_admin_pb2.ListBrokersResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateTopics(
@@ -183,47 +249,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]: ...
 
     @_abc_1.abstractmethod
-    def AlterMaintenance(
-        self,
-        request: _admin_pb2.AlterMaintenanceRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.AlterMaintenanceResponse, _abc.Awaitable[_admin_pb2.AlterMaintenanceResponse]]: ...
-
-    @_abc_1.abstractmethod
     def UnregisterBroker(
         self,
         request: _admin_pb2.UnregisterBrokerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.UnregisterBrokerResponse, _abc.Awaitable[_admin_pb2.UnregisterBrokerResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def DescribeFeatures(
-        self,
-        request: _admin_pb2.DescribeFeaturesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.DescribeFeaturesResponse, _abc.Awaitable[_admin_pb2.DescribeFeaturesResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def UpdateFeatures(
-        self,
-        request: _admin_pb2.UpdateFeaturesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.UpdateFeaturesResponse, _abc.Awaitable[_admin_pb2.UpdateFeaturesResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def UnregisterController(
-        self,
-        request: _admin_pb2.UnregisterControllerRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.UnregisterControllerResponse, _abc.Awaitable[_admin_pb2.UnregisterControllerResponse]]: ...
-
-    @_abc_1.abstractmethod
-    def ChangeVoters(
-        self,
-        request: _admin_pb2.ChangeVotersRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.ChangeVotersResponse, _abc.Awaitable[_admin_pb2.ChangeVotersResponse]]:
-        """Answered when the change is committed under the new set."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from barnabas_broker.admin.controller_calls import OPERATORS_VERBS
 from barnabas_broker.admin.edge import SERVICES
 from barnabas_broker.admin.errors import ERROR_METADATA_KEY
 from barnabas_broker.api import registry
@@ -34,8 +36,8 @@ from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fet
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas_wire.kafka.schema import FieldSpec, fields_of, message_classes
-from barnabas_wire.rpc import admin_pb2, explain_pb2, inspection_pb2
+from barnabas_wire.kafka.schema import FieldSpec, decode_response, encode_request, fields_of, message_classes
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, explain_pb2, inspection_pb2
 from tests.broker.security.secured_node import PRINCIPAL_KEY, Client, SecuredNode, secured_node, until
 from tests.metadata_quorum import golden_values
 
@@ -226,13 +228,16 @@ class Matrix:
 
     async def ask(self, user: str, key: ApiKey) -> set[int]:
         """The codes of an answer."""
-        cls = message_classes(key)[0]
-        version = VERSIONS.get(key, registry.APIS[key].max_version)
-        request = sample(cls, version, FIXED.get(key, {}), self._topic_id)
+        request, version = self.sample(key)
         found = set(codes(await self._call(user, request, version)))
         if user == "root" or key in (ApiKey.DELETE_TOPICS, ApiKey.CREATE_TOPICS, ApiKey.METADATA):
             await self.mend()
         return found
+
+    def sample(self, key: ApiKey) -> tuple[Any, int]:
+        """A request, and its version."""
+        version = VERSIONS.get(key, registry.APIS[key].max_version)
+        return sample(message_classes(key)[0], version, FIXED.get(key, {}), self._topic_id), version
 
     async def call(self, user: str, request: Any, version: int) -> Any:
         return await self._call(user, request, version)
@@ -407,11 +412,81 @@ async def test_every_rpc_of_the_admin_listener_by_everybody(tmp_path: Path, monk
     assert not found, "\n".join(found)
 
 
+async def test_every_kafka_api_that_the_admin_listener_carries_by_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the Kafka listeners; what an operator may see of the whole cluster counts for each topic. Denials are in the audit log."""
+    found: list[str] = []
+    audit = tmp_path / "audit.log"
+    of_cluster = {
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Right(rights.DESCRIBE, rights.CLUSTER),
+        ApiKey.DESCRIBE_CONFIGS: Right(rights.DESCRIBE_CONFIGS, rights.CLUSTER),
+    }
+    async with secured_node(tmp_path, monkeypatch, audit_log_path=str(audit)) as node:
+        matrix = Matrix(node)
+        await matrix.set_up()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{node.admin_port}") as channel:
+            for key in sorted(registry.CARRIED):
+                row = KAFKA_RIGHTS[key]
+                for allowed in without_one(key, row):
+                    await matrix.allow("wrong", allowed)
+                    for user in ("wrong", ""):
+                        reported = await carried(channel, matrix, key, user)
+                        if not reported & REFUSED:
+                            found.append(f"{key.name}: {user or 'nobody'} with {[*map(str, allowed)]}: {reported}")
+                for granted in (row.rights, frozenset({of_cluster[key]}) if key in of_cluster else row.rights):
+                    await matrix.allow("right", granted)
+                    reported = await carried(channel, matrix, key, "right")
+                    if reported & REFUSED:
+                        found.append(f"{key.name}: right is refused with {reported}")
+                if await carried(channel, matrix, key, "root") & REFUSED:
+                    found.append(f"{key.name}: root is refused")
+    assert not found, "\n".join(found)
+    denied = {line["operation"] for line in audited(tmp_path) if line.get("principal") == "User:wrong"}
+    assert denied >= {"CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+
+
+def audited(directory: Path) -> Iterator[dict[str, Any]]:
+    for path in directory.glob("audit.log*"):
+        yield from filter(lambda line: "operation" in line, map(json.loads, path.read_text().splitlines()))
+
+
+async def carried(channel: Any, matrix: Matrix, key: ApiKey, user: str) -> set[int]:
+    """The codes of an answer through CallKafka, or the one that ended the call."""
+    request, version = matrix.sample(key)
+    body = bytearray()
+    encode_request(request, version, body)
+    call = admin_pb2.KafkaCall(api_key=key, api_version=version, body=bytes(body))
+    metadata = ((PRINCIPAL_KEY, f"User:{user}"),) if user else ()
+    try:
+        answer = await admin_pb2_grpc.AdminStub(channel).CallKafka(call, timeout=10, metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        trailer = dict(error.trailing_metadata() or ())
+        detail: Any = trailer[ERROR_METADATA_KEY]
+        return {int(admin_pb2.ErrorDetail.FromString(detail).code)}
+    finally:
+        if user in ("right", "root") and key in (ApiKey.DELETE_TOPICS, ApiKey.CREATE_TOPICS):
+            await matrix.mend()
+    return set(codes(decode_response(message_classes(key)[1], version, answer.body)))
+
+
+def test_what_the_admin_listener_carries_needs_no_data_lane() -> None:
+    """Every handler that CARRIED names takes ControlServices, and is handed its request decoded."""
+    for key in registry.CARRIED:
+        api = registry.APIS[key]
+        assert not api.is_direct and api.handler.__annotations__["services"] == "ControlServices", key.name
+
+
 def rpcs() -> Iterator[tuple[str, Any, Any, bool]]:
+    controller = controller_pb2.DESCRIPTOR.services_by_name["Controller"]
+    for verb in OPERATORS_VERBS:
+        yield controller.full_name, controller.methods_by_name[verb.method], verb.call_type(), False
     for module in (admin_pb2, explain_pb2, inspection_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             if service.name in SERVICES:
                 for method in service.methods:
+                    if method.name == "CallKafka":
+                        continue  # by the API that it carries, see above
                     request = RPC_SAMPLES.get(method.name, getattr(module, method.input_type.name)())
                     yield service.full_name, method, request, method.server_streaming
 
@@ -420,7 +495,7 @@ async def rpc(channel: Any, service: str, method: Any, request: Any, user: str, 
     """The code of the answer, or of the one outcome in it; 0 for none."""
     path = f"/{service}/{method.name}"
     answer_type = getattr(
-        {"admin": admin_pb2, "explain": explain_pb2, "inspection": inspection_pb2}[
+        {"admin": admin_pb2, "controller": controller_pb2, "explain": explain_pb2, "inspection": inspection_pb2}[
             method.output_type.file.name.rpartition("/")[2].removesuffix(".proto")
         ],
         method.output_type.name,
@@ -437,7 +512,8 @@ async def rpc(channel: Any, service: str, method: Any, request: Any, user: str, 
                 break
             running.cancel()
         else:
-            await running
+            answer = await running
+            return next((each.error.code for each in getattr(answer, "topics", ()) if hasattr(each, "error")), 0)
     except grpc.aio.AioRpcError as error:
         trailer = dict(error.trailing_metadata() or ())
         if ERROR_METADATA_KEY not in trailer:

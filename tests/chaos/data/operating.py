@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.rpc import admin_pb2
+from barnabas_wire.rpc import admin_pb2, controller_pb2
 from tests.chaos.data.plan import IDLE, KEPT, KEYS, LOOSE, PRUNED, key_of
 from tests.chaos.data.spare_topic import SpareTopic
 from tests.chaos.data.stage import Stage
@@ -223,10 +224,15 @@ def _delete_records(stage: Stage) -> None:
 
 def _drain(stage: Stage) -> Undo:
     node = stage.pick_broker()
-    _asked(stage, lambda admin: admin.alter_maintenance(node.id, in_maintenance=True), f"drain {node.id}")
+
+    def altered(is_in_maintenance: bool) -> Callable[[AdminClient], Any]:
+        call = controller_pb2.AlterMaintenanceCall(broker_id=node.id, is_in_maintenance=is_in_maintenance)
+        return lambda admin: admin.ask_controller(call, controller_pb2.AlterMaintenanceAnswer)
+
+    _asked(stage, altered(True), f"drain {node.id}")
 
     def undo() -> None:
-        ended = lambda admin: admin.alter_maintenance(node.id, in_maintenance=False)  # noqa: E731
+        ended = altered(False)
         if not _asked(stage, ended, f"end the drain of {node.id}", again=True):
             raise TimeoutError(f"the drain of {node.id} does not end")
 
