@@ -140,11 +140,11 @@ def test_a_compacted_topic_keeps_the_last_value_of_a_key(broker: barnabas.Broker
     }
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic("compacted", 1, 1, config=configs)])["compacted"].result(20)
+    for value in (b"older", b"newer", b"in the active segment, which is never compacted"):
+        produce(broker.bootstrap_servers, "compacted", value)
+        time.sleep(0.15)  # the next record opens another segment
     deadline = time.monotonic() + 60
     while True:
-        produce(broker.bootstrap_servers, "compacted", b"older")
-        time.sleep(0.15)  # the segment closes
-        produce(broker.bootstrap_servers, "compacted", b"newer")
         found = consume(broker.bootstrap_servers, "compacted", 1, **{"group.id": str(time.monotonic())})
         if found != [b"older"]:
             break
