@@ -298,6 +298,7 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
     return {
         "group": state.group,
         "state": state.described.group_state,
+        "type": "consumer" if of_consumers else "classic",
         "protocol_type": state.described.protocol_type,
         "protocol": state.described.protocol_data,
         **of_consumers,

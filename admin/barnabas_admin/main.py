@@ -249,6 +249,10 @@ _NOUNS |= {
                 "explain:reassignment",
                 "Say what a reassignment waits for, or why the controller refuses one.",
             ),
+            "group": (
+                "explain:group",
+                "Say why a consumer group is not stable, who has not given up what, whose heartbeats are late, and what happens next.",
+            ),
         },
     ),
 }

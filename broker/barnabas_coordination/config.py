@@ -13,7 +13,9 @@ from barnabas_wire.config_key import config_key
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
-CONSUMER_ASSIGNORS = ("uniform", "range")
+REBALANCE_PROTOCOLS = ("classic", "consumer", "streams", "share")
+"""Those that Kafka knows."""
+CONSUMER_ASSIGNORS = ("uniform", "range", "uniform-rack")
 """Those that are built."""
 
 
@@ -75,6 +77,12 @@ class GroupCoordinatorConfig:
     group_max_size: int = config_key(
         "group.max.size", GROUP_MAX_SIZE_UNLIMITED, "Most members of one group of the classic protocol."
     )
+    group_coordinator_rebalance_protocols: tuple[str, ...] = config_key(
+        "group.coordinator.rebalance.protocols",
+        ("classic", "consumer"),
+        "Protocols of groups that are served: without consumer, group.protocol=consumer is refused. streams and share are read, too, and "
+        "have no effect yet. Kafka calls the key deprecated: group.version says the same for the whole cluster.",
+    )
     group_consumer_session_timeout_ms: int = config_key(
         "group.consumer.session.timeout.ms",
         45_000,
@@ -127,8 +135,9 @@ class GroupCoordinatorConfig:
     )
     group_consumer_assignors: tuple[str, ...] = config_key(
         "group.consumer.assignors",
-        ("uniform", "range"),
-        "Assignors that members of the consumer protocol may ask for; the first serves those that do not ask.",
+        CONSUMER_ASSIGNORS,
+        "Assignors that members of the consumer protocol may ask for (group.remote.assignor); the first serves those that do not ask. "
+        "uniform-rack is ours: as uniform, and as many partitions as possible go where a replica is in the member's rack.",
     )
     group_consumer_migration_policy: str = config_key(
         "group.consumer.migration.policy",
@@ -183,6 +192,12 @@ class GroupCoordinatorConfig:
             raise ValueError("group.consumer.regex.refresh.interval.ms must be at least 10000")
         if self.group_consumer_migration_policy.lower() not in MIGRATION_POLICIES:
             raise ValueError(f"group.consumer.migration.policy must be one of {', '.join(MIGRATION_POLICIES)}")
+        protocols = self.group_coordinator_rebalance_protocols
+        if "classic" not in protocols or not set(protocols) <= set(REBALANCE_PROTOCOLS):
+            raise ValueError(
+                f"group.coordinator.rebalance.protocols={','.join(protocols)}: name classic, and which others of "
+                f"{', '.join(REBALANCE_PROTOCOLS)} are to be served"
+            )
         unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
         if unknown or not self.group_consumer_assignors:
             raise ValueError(

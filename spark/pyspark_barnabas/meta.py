@@ -27,10 +27,11 @@ from pyspark.sql.types import (
 )
 
 from barnabas_wire.client.blocking import BlockingCluster, NoBrokerReachable
-from barnabas_wire.client.metadata import ClusterView, known_code
+from barnabas_wire.client.metadata import Broker, ClusterView, known_code
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
@@ -45,6 +46,8 @@ MAX_TIMESTAMP = -3
 TRANSACTION_KEY_TYPE = 1
 SINGLE_GROUP_VERSION_MAX = 7
 """From version 8 on OffsetFetch asks about many groups at once."""
+CONSUMER = "consumer"
+"""Type of groups that have epochs (KIP-848)."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 Row = dict[str, Any]
@@ -107,14 +110,27 @@ def _offsets(cluster: BlockingCluster) -> Iterator[Row]:
 
 def _groups(cluster: BlockingCluster) -> Iterator[Row]:
     for broker in sorted(cluster.metadata([]).brokers.values()):
-        for group in cluster.call_checked(ListGroupsRequest(), broker=broker).groups:
+        listed = cluster.call_checked(ListGroupsRequest(), broker=broker).groups
+        epochs = _epochs(cluster, broker, [group.group_id for group in listed if group.group_type == CONSUMER])
+        for group in listed:
+            epoch, assignment_epoch = epochs.get(group.group_id, (None, None))
             yield {
                 "group": group.group_id,
                 "type": group.group_type or None,
                 "state": group.group_state or None,
                 "protocolType": group.protocol_type or None,
                 "coordinator": broker.id,
+                "epoch": epoch,
+                "assignmentEpoch": assignment_epoch,
             }
+
+
+def _epochs(cluster: BlockingCluster, broker: Broker, groups: list[str]) -> dict[str, tuple[int, int]]:
+    """Group -> its epoch and that of its targets; those that the reader may not describe, or that went meanwhile, are left out."""
+    if not groups:
+        return {}
+    answer = cluster.call(ConsumerGroupDescribeRequest(group_ids=groups), broker=broker)
+    return {each.group_id: (each.group_epoch, each.assignment_epoch) for each in answer.groups if not each.error_code}
 
 
 def _lag(cluster: BlockingCluster) -> Iterator[Row]:
@@ -223,9 +239,17 @@ TABLES = {
         "where logs begin and end, and the greatest timestamp; null where no leader can be asked",
     ),
     "groups": Table(
-        _columns(group=_STRING, type=_STRING, state=_STRING, protocolType=_STRING, coordinator=_INT),
+        _columns(
+            group=_STRING,
+            type=_STRING,
+            state=_STRING,
+            protocolType=_STRING,
+            coordinator=_INT,
+            epoch=_INT,
+            assignmentEpoch=_INT,
+        ),
         _groups,
-        "groups, and the broker that coordinates each",
+        "groups, and the broker that coordinates each; epochs are those of groups of the consumer protocol",
     ),
     "lag": Table(
         _columns(

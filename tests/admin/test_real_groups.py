@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as Wanted
 from barnabas_admin.local_cluster import LocalCluster
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.admin.test_real_cluster import Cli
 from tests.support import poison
 from tests.support.poison import POISON
@@ -90,6 +91,49 @@ def test_a_group_is_sought_after_it_was_shown_and_never_with_members(
     commands.run("group", "delete", "g", "copy", "--yes")
     commands.run("group", "describe", "g", status=3)
     commands.run("group", "seek", "nobody", "--to", "end", status=3)
+
+
+def test_a_group_of_the_consumer_protocol_is_explained_and_named_before_its_protocol_is_taken_away(
+    commands: Cli, barnabas_cluster: LocalCluster, topic: str
+) -> None:
+    """The first member does not give up what the second waits for."""
+
+    async def beat(member: str, epoch: int = 0, **named: Any) -> Any:
+        client = ClusterClient(barnabas_cluster.bootstrap_servers, client_id=member)
+        try:
+            request = ConsumerGroupHeartbeatRequest(group_id="held", member_id=member, member_epoch=epoch, **named)
+            answer = await client.call_coordinator("held", request)
+        finally:
+            await client.close()
+        assert answer.error_code == 0, answer
+        return answer
+
+    def join(member: str) -> Any:
+        return asyncio.run(
+            beat(member, subscribed_topic_names=[topic], topic_partitions=[], rebalance_timeout_ms=60_000)
+        )
+
+    first = join("first")
+    assert "is Stable: every member" in commands.run("explain", "group", "held").stdout.decode()
+    time.sleep(1.1)  # the interval between two assignments
+    second = join("second")
+    asyncio.run(beat("first", first.member_epoch))
+    said = commands.run("explain", "group", "held").stdout.decode()
+    assert "member first (first at 127.0.0.1) has had to give up sought-1" in said
+    assert "member second (second at 127.0.0.1) waits for sought-1" in said
+    fields = commands.json("explain", "group", "held")
+    assert fields["status"] == "reconciling"
+    assert [(each["kind"], each["member"], each["others"]) for each in fields["findings"]] == [
+        ("revoking", "first", ["second"]),
+        ("waiting", "second", ["first"]),
+    ]
+    downgrade = ("cluster", "features", "downgrade", "--feature", "group.version=0", "--dry")
+    assert b"warning: group held is of group.protocol=consumer: would be refused" in commands.run(*downgrade).stderr
+    for member, epoch in (("first", first.member_epoch), ("second", second.member_epoch)):
+        asyncio.run(beat(member, -1 if epoch else epoch))
+    assert "it has no members" in commands.run("explain", "group", "held").stdout.decode()
+    commands.run("group", "delete", "held", "--yes")
+    assert b"does not exist" in commands.run("explain", "group", "held", status=3).stderr
 
 
 def test_records_are_trimmed_from_the_front_only_after_a_yes(commands: Cli, topic: str) -> None:

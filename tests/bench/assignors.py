@@ -15,6 +15,8 @@ from barnabas_coordination.group.consumer.target import ASSIGNORS
 from barnabas_wire.kafka.ids import Uuid
 
 GOAL_MS = 100
+RACKS = ("a", "b", "c")
+"""Of members and replicas, in turn."""
 
 
 def _group(members: int, topics: int, each: int, former: Targets, *, is_alike: bool) -> Subscribers:
@@ -26,8 +28,11 @@ def _group(members: int, topics: int, each: int, former: Targets, *, is_alike: b
         wanted = frozenset(
             ids if is_alike else (t for index, t in enumerate(ids) if topics == 1 or (index + number) % 3)
         )
-        found.append(Subscriber(member_id=name, topics=wanted, target=former.get(name, {})))
-    return Subscribers(members=found, partition_counts=counts)
+        rack = RACKS[number % 3]
+        found.append(Subscriber(member_id=name, rack_id=rack, topics=wanted, target=former.get(name, {})))
+    replicas = [frozenset((RACKS[index % 3], RACKS[index // 3 % 3])) for index in range(each)]
+    racks = dict.fromkeys(ids, replicas)
+    return Subscribers(members=found, partition_counts=counts, partition_racks=racks)
 
 
 def _cpu_ms(assignor: Assignor, group: Subscribers) -> tuple[float, Targets]:
@@ -43,7 +48,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     options = parser.parse_args()
     print(f"{options.members} members, {options.partitions} partitions; ms of CPU, goal {GOAL_MS}")
-    print(f"{'assignor':10} {'topics':>6} {'subscribe':>10} {'first':>8} {'one more':>8}")
+    print(f"{'assignor':12} {'topics':>6} {'subscribe':>10} {'first':>8} {'one more':>8}")
     for name, assignor in ASSIGNORS.items():
         for topics in (1, 100, 1_000):
             for is_alike in (True, False):
@@ -52,7 +57,7 @@ def main() -> None:
                 again = _group(options.members + 1, topics, each, targets, is_alike=is_alike)
                 more_ms, _ = _cpu_ms(assignor, again)
                 what = "alike" if is_alike else "differently"
-                print(f"{name:10} {topics:6} {what:>10} {first_ms:8.1f} {more_ms:8.1f}")
+                print(f"{name:12} {topics:6} {what:>10} {first_ms:8.1f} {more_ms:8.1f}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from barnabas_wire.client import transactions
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -55,6 +56,24 @@ def test_every_table_shows_what_is_there(spark: SparkSession, topics: Topics, op
     assert second.millis == 1049
     (row,) = table("groups").filter(f"group = '{group}'").collect()
     assert row.state == "Empty" and row.coordinator in topics.wire.metadata([]).brokers
+    assert (row.type, row.epoch, row.assignmentEpoch) == ("classic", None, None)
+    joined = topics.wire.call_coordinator(
+        f"{group}-consumers",
+        ConsumerGroupHeartbeatRequest(
+            group_id=f"{group}-consumers",
+            member_id="m",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=[],
+        ),
+    )
+    (row,) = table("groups").filter(f"group = '{group}-consumers'").collect()
+    assert (row.type, row.state, row.epoch, row.assignmentEpoch) == (
+        "consumer",
+        "Stable",
+        joined.member_epoch,
+        joined.member_epoch,
+    )
     (row,) = table("lag").filter(f"group = '{group}'").collect()
     assert (row.topic, row.partition, row.committed, row.latest, row.lag, row.metadata) == (
         topic,

@@ -1,6 +1,6 @@
 """`barnabas explain`: why something is as it is, from the metadata log, and what to type next.
 
-May touch:  the admin client; for transactions the brokers.   Must not touch: anything that changes the cluster.
+May touch:  the admin client; for transactions and groups the brokers.   Must not touch: anything that changes the cluster.
 Invariants: a guess is marked as one; every time and offset of a cause is that of a record in the metadata log, or is left
             out.
 Read next:  quorum.py.
@@ -80,6 +80,33 @@ def reassignment(invocation: Invocation, topic: str, partition: int | None, repl
     _show(invocation, invocation.admin.explain_reassignment(name, index, replicas=wanted))
 
 
+@click.command()
+@click.argument("group", metavar="NAME")
+@common_options
+def group(invocation: Invocation, group: str) -> None:
+    """Say why a consumer group is not stable, who has not given up what, whose heartbeats are late, and what happens next.
+
+    The group's coordinator is asked. What it does not know yet, because it has just become that, is left out.
+    """
+    from barnabas_admin import group_explanation
+    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_wire.rpc import explain_pb2
+
+    said = run_with_cluster(invocation, lambda client: group_explanation.explain(client, group))
+    found = explain_pb2.ExplainResponse(
+        subject=f"group {group}",
+        status=said.status,
+        summary=said.summary,
+        facts=said.facts,
+        next=[explain_pb2.NextStep(purpose=purpose, command=command) for purpose, command in said.steps],
+        log_from=-1,
+        log_to=-1,
+        answered_by=-1,
+        answered_at_ms=int(time.time() * 1000),
+    )
+    _show(invocation, found, findings=said.findings)
+
+
 def _add_open_transactions(invocation: Invocation, found: explain_pb2.ExplainResponse, key: TopicPartition) -> None:
     """Open transactions are not in the metadata: the partition's leader and the coordinators are asked."""
     from barnabas_admin import stable_offset
@@ -130,9 +157,9 @@ def _partition(topic: str, partition: int | None) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def _show(invocation: Invocation, found: Any) -> None:
+def _show(invocation: Invocation, found: Any, **more: Any) -> None:
     if invocation.is_json:
-        print_json(explanation_fields(found))
+        print_json({**explanation_fields(found), **more})
     else:
         _print(found)
     if found.status == "unknown":

@@ -1,6 +1,6 @@
 """`barnabas cluster features`, `… upgrade`, `… downgrade`, and `barnabas cluster unregister-controller`.
 
-May touch:  the admin client.         Must not touch: the Kafka listeners.
+May touch:  the admin client; brokers, for which groups a downgrade strands.    Must not touch: anything else of theirs.
 Invariants: nothing is raised that was not named: `upgrade` without --feature raises metadata.version alone, to the highest
             level that every node serves.
 Read next:  cluster.py.
@@ -15,8 +15,10 @@ import click
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.main import LazyGroup
 from barnabas_admin.output import print_json, print_table, talk
+from barnabas_wire.kafka.errors import KafkaError
 
 METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 
@@ -103,7 +105,26 @@ def downgrade(invocation: Invocation, pairs: tuple[str, ...], dry: bool) -> None
     levels = _parse(pairs)
     if not levels:
         raise click.UsageError("name what to lower: --feature NAME=LEVEL")
+    stranded = _consumer_groups(invocation) if levels.get(GROUP_VERSION) == 0 else []
     _change(invocation, levels, kind=SAFE_DOWNGRADE, dry=dry)
+    for group, members in stranded:
+        talk(
+            f"warning: group {group} is of group.protocol=consumer{'' if members else ', empty'}: "
+            f"{'would be' if dry else 'is'} refused from now on; restart its consumers with group.protocol=classic"
+        )
+
+
+def _consumer_groups(invocation: Invocation) -> list[tuple[str, bool]]:
+    """(name, whether it has members) of each group that the consumer protocol's end strands; nothing where brokers do not answer."""
+    from barnabas_admin.groups import list_groups
+    from barnabas_admin.kafka import run_with_cluster
+
+    try:
+        groups = run_with_cluster(invocation, list_groups)
+    except (KafkaError, OSError) as error:
+        talk(f"warning: which groups are of group.protocol=consumer could not be asked: {error}")
+        return []
+    return [(each["group"], each["state"] != "Empty") for each in groups if each["type"] == "consumer"]
 
 
 def _change(invocation: Invocation, levels: dict[str, int], *, kind: int, dry: bool) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from barnabas_admin import group_explanation
 from barnabas_admin.client import AdminClient
 from barnabas_admin.commands.cluster import describe_broker
 from barnabas_admin.commands.explain import explanation_fields
@@ -131,9 +132,12 @@ async def groups(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 
 
 async def group(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
-    """One group: who owns which partition, and how far behind it is."""
+    """One group: who owns which partition, how far behind it is, and what one of the consumer protocol waits for."""
     name = query["group"]
     found = await cluster.kafka(lambda client: describe_group(client, name))
+    found["why"] = []
+    if found["type"] == "consumer":
+        found["why"] = await cluster.kafka(lambda client: group_explanation.facts_of(client, name))
     wanted = [("Lag", "records behind", sampler.LAG, name)]
     return found | await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)
 

@@ -5,8 +5,10 @@ Invariants: a request that breaks the protocol's own rules never reaches the coo
             names, or one that a group described to it has, is refused as a whole.
 Read next:  barnabas_coordination/group/consumer/heartbeat.py; groups.py for the classic protocol.
 
-Behaviour: both are advertised always, and refused with UNSUPPORTED_VERSION while group.version is 0, as by Kafka: a client would poll
-nothing for ever if it were told to try again. Before v1 the coordinator makes the member's id.
+Behaviour: both are advertised always, and refused with UNSUPPORTED_VERSION while group.version is 0 or
+group.coordinator.rebalance.protocols leaves consumer out, as by Kafka: a client would poll
+nothing for ever if it were told to try again. Before v1 the coordinator makes the member's id. A tagged field of ours asks
+ConsumerGroupDescribe why a group is not stable; another has the findings (`barnabas explain group`).
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.unserved import CONSUMER_PROTOCOL
+from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, CONSUMER_PROTOCOL_OFF
 from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Owned
 from barnabas_coordination.group.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerMemberDescription,
+    Finding,
 )
 from barnabas_coordination.group.consumer.records import Partitions
 from barnabas_quorum.image.metadata import MetadataImage
@@ -53,9 +56,12 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def _require_served(services: BrokerServices, context: RequestContext) -> None:
+def _require_served(services: BrokerServices, context: RequestContext, group_id: str = "") -> None:
+    about = f"group {group_id}" if group_id else ""
     if not services.metadata.image.features.has_consumer_groups:
-        raise services.unserved.refuse(CONSUMER_PROTOCOL, context)
+        raise services.unserved.refuse(CONSUMER_PROTOCOL, context, about)
+    if "consumer" not in services.groups.config.group_coordinator_rebalance_protocols:
+        raise services.unserved.refuse(CONSUMER_PROTOCOL_OFF, context, about)
 
 
 # ---- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ async def heartbeat(
     services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Join, stay, change or leave."""
-    _require_served(services, context)
+    _require_served(services, context, request.group_id)
     access = context.access
     access.require(READ, GROUP, request.group_id)
     names = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
@@ -177,17 +183,19 @@ async def describe(
     for group_id in dict.fromkeys(request.group_ids):
         if len(described) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
             await asyncio.sleep(0)
-        group = await _described(services, context, group_id)
+        group = await _described(services, context, group_id, explains=request.explains)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.access.operations(GROUP_OPERATIONS, GROUP, group_id)
         described.append(group)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-async def _described(services: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
+async def _described(
+    services: BrokerServices, context: RequestContext, group_id: str, *, explains: bool
+) -> DescribedGroup:
     try:
         context.access.require(DESCRIBE, GROUP, group_id)
-        group = await services.groups.describe_consumer_group(group_id)
+        group = await services.groups.describe_consumer_group(group_id, explains=explains)
         names = _names_of(group, services.metadata.image)
         for name in sorted(set(names.values())):
             context.access.require(DESCRIBE, TOPIC, name)
@@ -200,6 +208,7 @@ async def _described(services: BrokerServices, context: RequestContext, group_id
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=[_member(member, names) for member in group.members],
+        findings=[_finding(finding, names) for finding in group.findings] if explains else None,
     )
 
 
@@ -225,6 +234,17 @@ def _member(member: ConsumerMemberDescription, names: Mapping[Uuid, str]) -> Mem
         assignment=_assignment(member.assignment, names),
         target_assignment=_assignment(member.target, names),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _finding(found: Finding, names: Mapping[Uuid, str]) -> consumer_group_describe.Finding:
+    return consumer_group_describe.Finding(
+        kind=found.kind.value,
+        member_id=found.member_id,
+        partitions=_assignment(found.partitions, names).topic_partitions,
+        others=list(found.others),
+        since_ms=-1 if found.since_ms is None else found.since_ms,
+        ends_in_ms=-1 if found.ends_in_ms is None else found.ends_in_ms,
     )
 
 

@@ -41,6 +41,12 @@ CONSUMER_PROTOCOL: Final = Unserved(
     "version that does, `barnabas cluster features upgrade --feature group.version=1`",
 )
 
+CONSUMER_PROTOCOL_OFF: Final = Unserved(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "this broker does not serve group.protocol=consumer: its group.coordinator.rebalance.protocols does not name consumer; set "
+    "group.protocol=classic, or add it there on every broker",
+)
+
 
 class UnservedNotices:
     """Refuses, and writes the line. One per broker."""
@@ -49,12 +55,13 @@ class UnservedNotices:
         self._noted: dict[Unserved, tuple[int, int]] = {}
         """When the last line was written (ms), and how many clients asked since."""
 
-    def refuse(self, what: Unserved, context: RequestContext) -> KafkaError:
-        """The error to answer with."""
+    def refuse(self, what: Unserved, context: RequestContext, subject: str = "") -> KafkaError:
+        """The error to answer with; `subject`: what was asked for, such as a group, for the log."""
         noted_ms, unsaid = self._noted.get(what, (None, 0))
         if noted_ms is None or context.now_ms - noted_ms >= NOTICE_INTERVAL_MS:
             more = f" ({unsaid} more since the last such line)" if unsaid else ""
-            logger.warning("client %r on %s: %s%s", context.client_id, context.client_host, what.message, more)
+            about = f" ({subject[:100]})" if subject else ""
+            logger.warning("client %r on %s%s: %s%s", context.client_id, context.client_host, about, what.message, more)
             self._noted[what] = (context.now_ms, 0)
         else:
             self._noted[what] = (noted_ms, unsaid + 1)

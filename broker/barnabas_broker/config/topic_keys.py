@@ -156,6 +156,20 @@ def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None
             )
 
 
+def check_group_together(overrides: Mapping[str, str], properties: Mapping[str, str]) -> None:
+    """A member that beats less often than its session lasts would be put out again and again. Raises INVALID_CONFIG."""
+    session_ms, heartbeat_ms = (
+        java_int(overrides.get(key) or properties.get(f"group.{key}", default))
+        for key, default in (("consumer.session.timeout.ms", "45000"), ("consumer.heartbeat.interval.ms", "5000"))
+    )
+    if session_ms <= heartbeat_ms:
+        raise _refused(
+            "consumer.session.timeout.ms",
+            str(session_ms),
+            f"consumer.heartbeat.interval.ms is {heartbeat_ms}: a session must be longer than that",
+        )
+
+
 def group_value(key: str, value: str, properties: Mapping[str, str]) -> str:
     """The value of a group's key in its normal form, within the bounds of the node's properties. Raises INVALID_CONFIG for what no group
     may have."""

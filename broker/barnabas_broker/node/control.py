@@ -135,6 +135,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             broker=partial(_validate_broker, settings),
             group=settings.validate_group,
             topic_as_whole=settings.validate_topic_as_whole,
+            group_as_whole=settings.validate_group_as_whole,
             keys_since_proof=KEYS_SINCE_PROOF,
             inherited=settings.inherited,
         )

@@ -17,6 +17,7 @@ from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
     accepted_topic_value,
+    check_group_together,
     check_together,
     group_value,
 )
@@ -162,6 +163,11 @@ class TopicSettings:
     def validate_group(self, group: str, key: str, value: str) -> str:
         """The same as validate_topic for a consumer group's key."""
         return group_value(key, value, self._properties)
+
+    def validate_group_as_whole(self, overrides: Mapping[str, str]) -> None:
+        """What all overrides of a group come to, over the node's properties. Raises KafkaError INVALID_CONFIG as
+        validate_topic_as_whole."""
+        check_group_together(overrides, self._properties)
 
     def validate_broker(self, key: str, value: str) -> str:
         """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""

@@ -312,13 +312,13 @@ class GroupCoordinator:
         """One classic group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
         return self._runtime.shard(self.partition_for(group_id)).describe_group(group_id)
 
-    async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
-        """One group of the consumer protocol, as it is once all that was decided is committed. Raises KafkaError, GROUP_ID_NOT_FOUND among
-        them."""
+    async def describe_consumer_group(self, group_id: str, *, explains: bool = False) -> ConsumerGroupDescription:
+        """One group of the consumer protocol, as it is once all that was decided is committed; `explains`: with findings. Raises
+        KafkaError, GROUP_ID_NOT_FOUND among them."""
 
         def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
             result = CoordinatorResult()
-            result.reply(ticket, shard.describe_consumer_group(group_id))
+            result.reply(ticket, shard.describe_consumer_group(group_id, explains=explains, now_ms=now_ms))
             return result
 
         described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)

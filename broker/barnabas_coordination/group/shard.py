@@ -26,6 +26,7 @@ from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices, target
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
 from barnabas_coordination.group.consumer.description import describe as describe_consumers
+from barnabas_coordination.group.consumer.explanation import explain
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import JOINS
 from barnabas_coordination.group.consumer.messages import (
@@ -223,6 +224,7 @@ class GroupShard:
         image, config = self._image(), self._config
         return Surroundings(
             topics=image.topics,
+            brokers=image.cluster.brokers,
             metadata_offset=image.offset,
             settings=settings_of(config, image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))),
             default_assignor=config.group_consumer_assignors[0],
@@ -385,12 +387,16 @@ class GroupShard:
             raise GroupIdNotFound(f"group {group_id} is not a classic group")
         return group.describe()
 
-    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
-        """One group of the consumer protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""
+    def describe_consumer_group(
+        self, group_id: str, *, explains: bool = False, now_ms: int = 0
+    ) -> ConsumerGroupDescription:
+        """One group of the consumer protocol, with findings where it is to be explained. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._existing_group(group_id)
         if isinstance(group, ClassicGroup):
             raise GroupIdNotFound(f"group {group_id} is not a consumer group")
-        return describe_consumers(group, target.assignor_name(group, self._config.group_consumer_assignors[0]))
+        findings = explain(group, self._around(group_id, now_ms)) if explains else ()
+        assignor = target.assignor_name(group, self._config.group_consumer_assignors[0])
+        return describe_consumers(group, assignor, findings)
 
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

@@ -149,6 +149,8 @@ def _alter_one(
             )
     if resource.type is ConfigResourceType.TOPIC:
         validators.topic_as_whole(resource.name, after, image.configs.cluster_default)
+    elif resource.type is ConfigResourceType.GROUP:
+        validators.group_as_whole(after)
     return records
 
 

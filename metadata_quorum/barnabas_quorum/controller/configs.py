@@ -28,6 +28,10 @@ WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
 on their own contradict each other."""
 
 
+GroupValidator = Callable[[Mapping[str, str]], None]
+"""(all overrides of a group after the change): raises KafkaError INVALID_CONFIG as WholeValidator does."""
+
+
 InheritedValue = Callable[[ConfigResourceType, str, Mapping[str, str]], str]
 """(kind of resource, key, overrides of all brokers): the value that holds where the resource does not set the key."""
 
@@ -35,6 +39,10 @@ InheritedValue = Callable[[ConfigResourceType, str, Mapping[str, str]], str]
 def inherit_nothing(resource_type: ConfigResourceType, key: str, cluster_default: Mapping[str, str]) -> str:
     """The empty list, for keys without defaults."""
     return ""
+
+
+def allow_together(overrides: Mapping[str, str]) -> None:
+    """No keys contradict each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,7 @@ class ConfigValidators:
     broker: ConfigValidator
     group: ConfigValidator
     topic_as_whole: WholeValidator
+    group_as_whole: GroupValidator = allow_together
     inherited: InheritedValue = inherit_nothing
     keys_since_proof: frozenset[str] = frozenset()
     """Topic and broker keys that nodes below METADATA_VERSION_PROOF do not know: to them a topic with such a key is invalid."""

@@ -88,3 +88,22 @@ def test_groups_have_the_keys_of_the_consumer_protocol(key: str, value: str, is_
         return
     with pytest.raises(KafkaError):
         SETTINGS.validate_group("g", key, value)
+
+
+def test_the_session_of_a_group_is_longer_than_its_heartbeat_interval() -> None:
+    """Each side is the group's own, or the node's."""
+    properties = {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.max.heartbeat.interval.ms": "60000",
+        "group.consumer.heartbeat.interval.ms": "6000",
+    }
+    settings = TopicSettings(broker_id=BrokerId(1), properties=properties)
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    for overrides in ({session: "6000"}, {heartbeat: "45000"}, {session: "7000", heartbeat: "7000"}):
+        for key, value in overrides.items():
+            settings.validate_group("g", key, value)
+        with pytest.raises(KafkaError, match="a session must be longer") as refused:
+            settings.validate_group_as_whole(overrides)
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+    for overrides in ({}, {session: "6001"}, {heartbeat: "44999"}, {session: "5000", heartbeat: "4999"}):
+        settings.validate_group_as_whole(overrides)

@@ -132,6 +132,7 @@ class Consumer:
         regex: str | None = None,
         instance: str | None = None,
         assignor: str | None = None,
+        rack: str | None = None,
         may_describe: Callable[[str], bool] = lambda topic: True,
     ) -> None:
         self.driver = driver
@@ -140,6 +141,7 @@ class Consumer:
         self.regex = regex
         self.instance = instance
         self.assignor = assignor
+        self.rack = rack
         self.may_describe = may_describe
         self.epoch = JOINS
         self.held: Held = set()
@@ -160,6 +162,7 @@ class Consumer:
                 topic_names=self.topics,
                 topic_regex=self.regex,
                 server_assignor=self.assignor,
+                rack_id=self.rack,
                 owned={},
                 may_describe=self.may_describe,
             )

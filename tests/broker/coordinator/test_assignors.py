@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -19,9 +21,11 @@ from barnabas_coordination.group.consumer.assignor.subscribers import (
     run,
 )
 from barnabas_coordination.group.consumer.assignor.uniform import assign_uniformly
+from barnabas_coordination.group.consumer.assignor.uniform_rack import KINDS_MAX, assign_uniformly_by_rack
 from barnabas_wire.kafka.ids import Uuid
 
-ASSIGNORS = (assign_uniformly, assign_ranges)
+ASSIGNORS = (assign_uniformly, assign_ranges, assign_uniformly_by_rack)
+RACKS = ("r1", "r2", "r3")
 
 
 def topic(number: int) -> Uuid:
@@ -29,12 +33,16 @@ def topic(number: int) -> Uuid:
 
 
 def members_of(
-    subscriptions: Mapping[str, frozenset[Uuid]], former: Targets, instances: Mapping[str, str] | None = None
+    subscriptions: Mapping[str, frozenset[Uuid]],
+    former: Targets,
+    instances: Mapping[str, str] | None = None,
+    racks: Mapping[str, str] | None = None,
 ) -> tuple[Subscriber, ...]:
     return tuple(
         Subscriber(
             member_id=member_id,
             instance_id=(instances or {}).get(member_id),
+            rack_id=(racks or {}).get(member_id),
             topics=topics,
             target=former.get(member_id, {}),
         )
@@ -163,3 +171,109 @@ def test_topics_that_shrank_or_are_gone_are_dropped() -> None:
     assert run(assign_uniformly(Subscribers(members=members, partition_counts={topic(1): 3}))) == {
         "a": {topic(1): (0, 1, 2)}
     }
+
+
+# ---- racks -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def racked_groups(
+    draw: st.DrawFn, *, is_alike: bool, partitions_max: int = 12
+) -> tuple[Subscribers, Mapping[str, str]]:
+    """A group with racks on both sides, some of them unknown, and each member's rack."""
+    subscriptions, counts = draw(groups(is_alike=is_alike))
+    counts = {topic_id: min(count, partitions_max) for topic_id, count in counts.items()}
+    racks = {name: draw(st.sampled_from(RACKS)) for name in subscriptions if draw(st.integers(0, 5))}
+    replicas = st.frozensets(st.sampled_from(RACKS), max_size=3)
+    where = {topic_id: [draw(replicas) for _ in range(count)] for topic_id, count in counts.items()}
+    members = members_of(subscriptions, {}, racks=racks)
+    return Subscribers(members=members, partition_counts=counts, partition_racks=where), racks
+
+
+def near(group: Subscribers, targets: Targets) -> int:
+    """How many partitions have a replica in the rack of the member that has them."""
+    racks = {member.member_id: member.rack_id for member in group.members}
+    return sum(racks[owner] in group.partition_racks[t][n] for (t, n), owner in held(targets).items())
+
+
+def again(group: Subscribers, targets: Targets) -> Subscribers:
+    return replace(group, members=tuple(replace(each, target=targets[each.member_id]) for each in group.members))
+
+
+@settings(max_examples=150)
+@given(group=groups(), former=st.booleans(), side=st.sampled_from(("none", "members", "brokers", "everywhere")))
+def test_by_rack_is_uniform_where_racks_are_not_known_or_do_not_matter(
+    group: tuple[dict[str, frozenset[Uuid]], dict[Uuid, int]], former: bool, side: str
+) -> None:
+    subscriptions, counts = group
+    racks = {name: RACKS[index % 3] for index, name in enumerate(subscriptions)} if side != "brokers" else {}
+    everywhere = {topic_id: [frozenset(RACKS)] * count for topic_id, count in counts.items()}
+    members = members_of(subscriptions, {}, racks={} if side == "none" else racks)
+    where = everywhere if side in ("brokers", "everywhere") else {}
+    asked = Subscribers(members=members, partition_counts=counts, partition_racks=where)
+    for _ in range(2 if former else 1):
+        targets = run(assign_uniformly_by_rack(asked))
+        assert targets == run(assign_uniformly(asked))
+        asked = again(asked, targets)
+
+
+@settings(max_examples=200)
+@given(racked=st.booleans().flatmap(lambda is_alike: racked_groups(is_alike=is_alike)), shuffle=st.randoms())
+def test_by_rack_keeps_the_balance_of_uniform_and_moves_only_to_be_nearer(
+    racked: tuple[Subscribers, Mapping[str, str]], shuffle: Random
+) -> None:
+    group, _ = racked
+    for _ in range(3):
+        plain, targets = run(assign_uniformly(group)), run(assign_uniformly_by_rack(group))
+        assert held(targets).keys() == held(plain).keys()
+        assert all(size(targets, name) == size(plain, name) for name in targets)
+        gained = near(group, targets) - near(group, plain)
+        others = sum(held(targets)[key] != owner for key, owner in held(plain).items())
+        assert gained >= 0 and (gained > 0 or others == 0)
+        assert others <= gained * max(2, len(group.members))
+        assert all(set(targets[each.member_id]) <= each.topics for each in group.members)
+        mixed = list(group.members)
+        shuffle.shuffle(mixed)
+        assert run(assign_uniformly_by_rack(replace(group, members=mixed))) == targets
+        settled = again(group, targets)
+        assert run(assign_uniformly_by_rack(settled)) == targets, "what is settled stays"
+        if len(group.members) == 1:
+            break
+        group = replace(settled, members=settled.members[1:])
+        subscribed: frozenset[Uuid] = frozenset().union(*(each.topics for each in group.members))
+        group = replace(group, partition_counts={t: n for t, n in group.partition_counts.items() if t in subscribed})
+
+
+@settings(max_examples=60, deadline=None)
+@given(racked=racked_groups(is_alike=True, partitions_max=2))
+def test_by_rack_brings_as_many_near_as_any_balanced_assignment(racked: tuple[Subscribers, Mapping[str, str]]) -> None:
+    group, racks = racked
+    found = run(assign_uniformly_by_rack(group))
+    places = [frozenset(where) for of_topic in group.partition_racks.values() for where in of_topic][:6]
+    if len(places) < sum(group.partition_counts.values()):
+        return  # too many to try all
+    slots = [racks.get(name) for name in found for _ in range(size(found, name))]
+    best = max(sum(rack in place for rack, place in zip(order, places, strict=True)) for order in permutations(slots))
+    assert near(group, found) == best
+
+
+def test_by_rack_exchanges_around_a_ring_of_three() -> None:
+    """No two members gain by an exchange of theirs, the three do."""
+    racks = dict(zip("abc", RACKS, strict=True))
+    former: Targets = {name: {topic(1): (index,)} for index, name in enumerate("abc")}
+    where = [frozenset({"r2"}), frozenset({"r3"}), frozenset({"r1"})]
+    members = members_of(dict.fromkeys("abc", frozenset({topic(1)})), former, racks=racks)
+    group = Subscribers(members=members, partition_counts={topic(1): 3}, partition_racks={topic(1): where})
+    assert near(group, run(assign_uniformly(group))) == 0
+    assert run(assign_uniformly_by_rack(group)) == {"a": {topic(1): (2,)}, "b": {topic(1): (0,)}, "c": {topic(1): (1,)}}
+
+
+def test_by_rack_leaves_many_kinds_of_members_as_uniform_has_them() -> None:
+    counts = {topic(number): 2 for number in range(KINDS_MAX + 2)}
+    subscriptions = {f"m{n}": frozenset({topic(n), topic(n + 1)}) for n in range(KINDS_MAX + 1)}
+    racks = {name: RACKS[index % 3] for index, name in enumerate(subscriptions)}
+    where = {topic_id: [frozenset({RACKS[index % 3]}) for index in range(2)] for topic_id in counts}
+    asked = Subscribers(
+        members=members_of(subscriptions, {}, racks=racks), partition_counts=counts, partition_racks=where
+    )
+    assert run(assign_uniformly_by_rack(asked)) == run(assign_uniformly(asked))

@@ -289,6 +289,22 @@ def test_a_groups_configs_come_before_the_brokers_within_its_bounds() -> None:
         assert not driver.group.members
 
 
+def test_a_rack_aware_assignor_is_there_for_who_asks() -> None:
+    driver = ConsumerDriver()
+    driver.image = make_image(topics={TOPIC: [((number,), (number,), number) for number in (3, 3, 2, 2, 1, 1)]})
+    members = []
+    for name, rack in (("a", "rack-1"), ("b", "rack-2"), ("c", "rack-3")):
+        member = Consumer(driver, name, TOPIC, assignor="uniform-rack", rack=rack)
+        member.join()
+        members.append(member)
+    driver.settle(members)
+    assert [member.numbers() for member in members] == [[4, 5], [2, 3], [0, 1]]
+    for member in members:
+        member.beat(server_assignor="uniform")
+    driver.settle(members)
+    assert [member.numbers() for member in members] == [[4, 5], [2, 3], [0, 1]], "nothing moves without need"
+
+
 def test_a_full_group_takes_no_more_but_a_static_member_back() -> None:
     driver = ConsumerDriver(group_consumer_max_size=1)
     a = Consumer(driver, "a", TOPIC, instance="one")

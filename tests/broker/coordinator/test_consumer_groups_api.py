@@ -32,7 +32,7 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.broker.coordinator.group_fixture import TOPICS, GroupBench, group_bench
+from tests.broker.coordinator.group_fixture import CONFIG, TOPICS, GroupBench, group_bench
 from tests.broker.coordinator.test_groups_api import Client
 from tests.support import virtual_loop
 from tests.support.images import make_image
@@ -209,3 +209,38 @@ def test_nothing_is_served_while_the_feature_is_off() -> None:
             assert answer.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
     virtual_loop.run(main())
+
+
+def test_why_a_group_is_not_stable_is_told_to_who_asks() -> None:
+    async def main() -> None:
+        async with served() as (_, client):
+            for name in ("m", "n"):
+                await client.call(joining(member_id=name), 1)
+            for version in (0, 1):
+                (plain,) = (await client.call(ConsumerGroupDescribeRequest(group_ids=["g"]), version)).groups
+                assert plain.findings is None
+                asked = ConsumerGroupDescribeRequest(group_ids=["g"], explains=True)
+                (described,) = (await client.call(asked, version)).groups
+                assert described.findings
+                assert {finding.kind for finding in described.findings} <= {"unassigned", "behind", "waiting"}
+                assert replace(described, findings=None) == plain
+
+    virtual_loop.run(main())
+
+
+def test_a_broker_that_is_told_to_serve_classic_groups_alone_refuses_others_in_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        config = replace(CONFIG, group_coordinator_rebalance_protocols=("classic", "streams"))
+        async with group_bench(image=IMAGE, config=config) as bench:
+            await bench.lead()
+            refused = await Client(bench).call(joining(group_id="shop"), 1)
+            assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert "group.coordinator.rebalance.protocols" in refused.error_message
+            assert "(group shop)" in caplog.text
+
+    virtual_loop.run(main())
+    for protocols in ((), ("consumer",), ("classic", "eager")):
+        with pytest.raises(ValueError, match="name classic"):
+            replace(CONFIG, group_coordinator_rebalance_protocols=protocols)

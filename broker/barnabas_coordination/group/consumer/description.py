@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember
-from barnabas_coordination.group.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
+from barnabas_coordination.group.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription, Finding
 from barnabas_coordination.group.consumer.records import Partitions
 
 
-def describe(group: ConsumerGroup, assignor: str) -> ConsumerGroupDescription:
-    """The group as it is now; `assignor`: the one that makes its targets."""
+def describe(group: ConsumerGroup, assignor: str, findings: tuple[Finding, ...] = ()) -> ConsumerGroupDescription:
+    """The group as it is now; `assignor`: the one that makes its targets; `findings`: see explanation.py."""
     return ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.state.value,
         epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor=assignor,
+        findings=findings,
         members=tuple(_describe(group, group.members[member_id]) for member_id in sorted(group.members)),
     )
 

@@ -137,7 +137,7 @@ def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: Coordina
         out.cancel(session_timer(group.group_id, member_id))
         for kind in (TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC):
             out.cancel(TimerKey(kind, group.group_id, member_id))
-        group.soft.joining.discard(member_id)
+        group.soft.forget(member_id)
     left = [member for member in group.members.values() if member.member_id not in names]
     regexes = {member.regex for member in left}
     out.records.extend(

@@ -51,7 +51,7 @@ from barnabas_coordination.group.consumer.records import (
     MemberState,
     Partitions,
 )
-from barnabas_coordination.group.consumer.soft_state import RegexJob, TargetJob
+from barnabas_coordination.group.consumer.soft_state import RegexJob, Revoking, TargetJob
 from barnabas_coordination.group.consumer.subscription import (
     group_names,
     member_topics,
@@ -231,8 +231,9 @@ class Step:
         running = self.soft.target_job
         if running is not None and running.epoch == self.epoch and self.present is not None:
             return  # the targets of this epoch are in the making
-        subscribers = target.subscribers_of(group, self.member, group.regexes, around.topics)
-        assigning = target.ASSIGNORS[target.assignor_name(group, around.default_assignor, self.member)](subscribers)
+        assignor = target.assignor_name(group, around.default_assignor, self.member)
+        subscribers = target.subscribers_of(group, self.member, assignor, around)
+        assigning = target.ASSIGNORS[assignor](subscribers)
         if target.is_large(subscribers):
             members = frozenset(member.member_id for member in subscribers.members)
             slices.begin_target(group, TargetJob(self.epoch, members, assigning), self.out)
@@ -265,15 +266,22 @@ class Step:
 
     def arm(self) -> None:
         """The member was heard; what it has to give up it has its time for, unless joining and syncing have theirs."""
-        out, after = self.out, self.after
+        out, after, soft = self.out, self.after, self.soft
         group_id = self.group.group_id
+        soft.heard_ms[after.member_id] = now_ms = self.around.now_ms
         session_timeout_ms = fencing.session_timeout_ms(after.metadata, self.around.settings)
         out.arm(fencing.session_timer(group_id, after.member_id), session_timeout_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
+            soft.revoking.pop(after.member_id, None)
             if self.before.state is MemberState.UNREVOKED_PARTITIONS:
                 out.cancel(fencing.revocation_timer(group_id, after.member_id))
-        elif after != self.member and not after.is_classic:
-            out.arm(fencing.revocation_timer(group_id, after.member_id), max(0, after.metadata.rebalance_timeout_ms))
+        elif after != self.member:
+            timeout_ms = max(0, after.metadata.rebalance_timeout_ms)
+            former = soft.revoking.get(after.member_id)
+            since_ms = now_ms if former is None else former.since_ms
+            soft.revoking[after.member_id] = Revoking(since_ms, now_ms + timeout_ms)
+            if not after.is_classic:
+                out.arm(fencing.revocation_timer(group_id, after.member_id), timeout_ms)
 
     def answer(self, ticket: Ticket) -> None:
         """Its epoch, and what it has where it must be told."""

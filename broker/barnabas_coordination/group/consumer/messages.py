@@ -7,12 +7,17 @@ Read next:  heartbeat.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from barnabas_coordination.group.consumer.member import Owned
 from barnabas_coordination.group.consumer.records import ClassicOffer, Partitions
+from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.kafka.ids import BrokerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class Surroundings:
     """What a step looks at beside its group."""
 
     topics: TopicsImage
+    brokers: Mapping[BrokerId, BrokerRegistration]
     metadata_offset: int
     settings: GroupSettings
     default_assignor: str
@@ -78,6 +84,42 @@ class Surroundings:
     """Members of the group."""
     regex_refresh_interval_ms: int
     now_ms: int
+
+
+class FindingKind(Enum):
+    """What a group waits for, and what is wrong with a member. The values go over the wire."""
+
+    EMPTY = "empty"
+    UNRESOLVED = "unresolved"
+    """The regular expressions of `others` are being resolved."""
+    UNASSIGNED = "unassigned"
+    """Targets are due, with the next heartbeat of any member from ends_in_ms on."""
+    ASSIGNING = "assigning"
+    """Targets are in the making."""
+    REVOKING = "revoking"
+    """The member has to give up partitions, for which `others` wait; at the end of the time it is put out."""
+    WAITING = "waiting"
+    """The member waits for partitions that `others` hold."""
+    BEHIND = "behind"
+    """The member hears of the newest targets with its next heartbeat."""
+    REJOINING = "rejoining"
+    """The member, of the classic protocol, has to join again."""
+    SILENT = "silent"
+    """The member's heartbeat is late; at the end of the time it is put out."""
+    AWAY = "away"
+    """The static member left for a while; at the end of the time it is put out, and its partitions go to `others`."""
+
+
+class Finding(NamedTuple):
+    """One thing that explains a group: see explanation.py."""
+
+    kind: FindingKind
+    member_id: str = ""
+    partitions: Partitions = MappingProxyType({})
+    others: tuple[str, ...] = ()
+    since_ms: int | None = None
+    """For how long; None where it is not known."""
+    ends_in_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +150,5 @@ class ConsumerGroupDescription:
     assignment_epoch: int
     assignor: str
     members: tuple[ConsumerMemberDescription, ...]
+    findings: tuple[Finding, ...] = ()
+    """Where it was asked for."""

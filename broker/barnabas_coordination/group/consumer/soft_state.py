@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas_coordination.group.consumer.assignor.subscribers import Assigning
 from barnabas_quorum.image.topics import TopicsImage
@@ -40,6 +41,13 @@ class RegexJob:
     """None before the first slice."""
 
 
+class Revoking(NamedTuple):
+    """How long a member has had to give something up, and until when it may."""
+
+    since_ms: int
+    until_ms: int
+
+
 @dataclass(slots=True)
 class SoftState:
     """What one group has in memory alone: it is gone after a failover."""
@@ -54,3 +62,12 @@ class SoftState:
     target_job: TargetJob | None = None
     joining: set[str] = field(default_factory=set)
     """Classic members that heard that they are to join again."""
+    heard_ms: dict[str, int] = field(default_factory=dict)
+    """When each member was last heard."""
+    revoking: dict[str, Revoking] = field(default_factory=dict)
+
+    def forget(self, member_id: str) -> None:
+        """The member goes."""
+        self.joining.discard(member_id)
+        self.heard_ms.pop(member_id, None)
+        self.revoking.pop(member_id, None)

@@ -11,11 +11,11 @@ members keep what they have, and begins anew where the group changed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_coordination.group.consumer.assignor import range as range_assignor
-from barnabas_coordination.group.consumer.assignor import uniform
+from barnabas_coordination.group.consumer.assignor import uniform, uniform_rack
 from barnabas_coordination.group.consumer.assignor.range import assign_ranges
 from barnabas_coordination.group.consumer.assignor.subscribers import (
     Assignor,
@@ -24,25 +24,26 @@ from barnabas_coordination.group.consumer.assignor.subscribers import (
     Targets,
 )
 from barnabas_coordination.group.consumer.assignor.uniform import assign_uniformly
+from barnabas_coordination.group.consumer.assignor.uniform_rack import assign_uniformly_by_rack
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember
-from barnabas_coordination.group.consumer.messages import GroupSettings
+from barnabas_coordination.group.consumer.messages import GroupSettings, Surroundings
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMemberRecord,
     ConsumerGroupTargetAssignmentMetadataRecord,
     ConsumerRecord,
-    RegexValue,
     TargetValue,
 )
 from barnabas_coordination.group.consumer.subscription import member_topics
-from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.ids import Uuid
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {
     uniform.NAME: assign_uniformly,
     range_assignor.NAME: assign_ranges,
+    uniform_rack.NAME: assign_uniformly_by_rack,
 }
 """The names that members ask for -> assignors."""
+RACK_AWARE: Final = frozenset((uniform_rack.NAME,))
 SLICED_FROM: Final = 4_000
 """Partitions and members of a group whose targets are made in slices: fewer take 5 ms at most."""
 
@@ -57,9 +58,10 @@ def are_due(group: ConsumerGroup, epoch: int, settings: GroupSettings, *, now_ms
 
 
 def subscribers_of(
-    group: ConsumerGroup, member: ConsumerMember | None, regexes: Mapping[str, RegexValue], topics: TopicsImage
+    group: ConsumerGroup, member: ConsumerMember | None, assignor: str, around: Surroundings
 ) -> Subscribers:
-    """The group as its assignor sees it, with `member` as it is about to be."""
+    """The group as that assignor sees it, with `member` as it is about to be."""
+    topics = around.topics
     members = dict(group.members)
     if member is not None:
         members[member.member_id] = member
@@ -68,11 +70,12 @@ def subscribers_of(
     for each in members.values():
         key = (each.metadata.topic_names, each.regex)
         if key not in known:
-            known[key] = member_topics(each, regexes, topics)
+            known[key] = member_topics(each, group.regexes, topics)
         found.append(
             Subscriber(
                 member_id=each.member_id,
                 instance_id=each.metadata.instance_id,
+                rack_id=each.metadata.rack_id,
                 topics=known[key],
                 target=group.target(each.member_id),
             )
@@ -82,7 +85,29 @@ def subscribers_of(
         topic = topics.get_by_id(topic_id)
         assert topic is not None, "it was found by its name"
         counts[topic_id] = len(topic.partitions)
-    return Subscribers(members=tuple(found), partition_counts=counts)
+    racks = {}
+    if assignor in RACK_AWARE and any(each.rack_id for each in found):
+        racks = _partition_racks(counts, around)
+    return Subscribers(members=tuple(found), partition_counts=counts, partition_racks=racks)
+
+
+def _partition_racks(topic_ids: Iterable[Uuid], around: Surroundings) -> dict[Uuid, list[frozenset[str]]]:
+    """The racks of the replicas of each partition; empty where no broker says its rack."""
+    rack_of = {broker.id: broker.rack for broker in around.brokers.values() if broker.rack}
+    racks: dict[Uuid, list[frozenset[str]]] = {}
+    if not rack_of:
+        return racks
+    known: dict[tuple[int, ...], frozenset[str]] = {}
+    for topic_id in topic_ids:
+        topic = around.topics.get_by_id(topic_id)
+        assert topic is not None, "it was found by its name"
+        of_topic = racks[topic_id] = []
+        for index in range(len(topic.partitions)):
+            replicas = topic.partitions[index].replicas
+            if replicas not in known:
+                known[replicas] = frozenset(rack_of[replica] for replica in replicas if replica in rack_of)
+            of_topic.append(known[replicas])
+    return racks
 
 
 def is_large(subscribers: Subscribers) -> bool:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int32, string, struct, uuid
+from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int32, int64, string, struct, uuid
+
+EXPLANATION_TAG = 64
+"""Of fields of ours, which Kafka's clients and brokers skip."""
 
 
 @dataclass(slots=True)
@@ -18,6 +21,7 @@ class ConsumerGroupDescribeRequest(Message):
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
+    explains: bool = boolean(tag=EXPLANATION_TAG)  # ours: why the groups are not stable
 
 
 @dataclass(slots=True)
@@ -54,6 +58,18 @@ class Member:
 
 
 @dataclass(slots=True)
+class Finding:
+    """Ours: one thing that a group waits for, or that is wrong with a member; `kind` says what."""
+
+    kind: str = string()
+    member_id: str = string()
+    partitions: list[TopicPartitions] = array(TopicPartitions)
+    others: list[str] = array(string)  # member ids
+    since_ms: int = int64(default=-1)  # for how long; -1: not known
+    ends_in_ms: int = int64(default=-1)
+
+
+@dataclass(slots=True)
 class DescribedGroup:
     """What the coordinator knows about one group."""
 
@@ -66,6 +82,9 @@ class DescribedGroup:
     assignor_name: str = string()
     members: list[Member] = array(Member)
     authorized_operations: int = int32(default=-2147483648)  # bit n: ACL operation n; the default: not asked for
+    findings: list[Finding] | None = array(
+        Finding, nullable="0+", default=None, tag=EXPLANATION_TAG
+    )  # ours; None: not asked for
 
 
 @dataclass(slots=True)

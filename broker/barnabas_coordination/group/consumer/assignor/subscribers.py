@@ -8,7 +8,7 @@ Read next:  uniform.py, range.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas_coordination.group.consumer.records import Partitions
@@ -29,6 +29,7 @@ class Subscriber:
 
     member_id: str
     instance_id: str | None = None
+    rack_id: str | None = None
     topics: frozenset[Uuid]
     """That it subscribes to and that exist."""
     target: Partitions
@@ -42,6 +43,8 @@ class Subscribers:
     members: Sequence[Subscriber]
     partition_counts: Mapping[Uuid, int]
     """Topic id -> how many partitions it has, for each topic that a member subscribes to."""
+    partition_racks: Mapping[Uuid, Sequence[frozenset[str]]] = field(default_factory=dict)
+    """Topic id -> the racks of each partition's replicas, in the order of the partitions; for assignors that look at racks."""
 
     @property
     def is_homogeneous(self) -> bool:
