@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -107,6 +107,9 @@ bench-trace: ## where the time of one small record goes, over three brokers: ARG
 
 bench-instructions: ## instructions per request over a fixed script; --against compares two tables
 	@$(PY) -m tests.bench.instructions $(ARGS)
+
+bench-groups: ## what members of the consumer protocol feel of each other, and cost, beside Apache Kafka: ARGS="--rounds 3 --only keep"
+	@$(PY) -m tests.bench.groups --json bench-groups.json $(ARGS)
 
 bench-idle: ## p50 and CPU per record beside idle partitions
 	@$(PY) -m tests.bench.idle $(ARGS)
