@@ -40,6 +40,10 @@ from tests.checker.transaction_rules import (
     torn_transactions,
 )
 
+TOGETHER_S_MAX = 15.0
+"""Longer than any session lasts, and than any cut of a client's way to its coordinator."""
+READING_PAUSE_S = 2.0
+"""A member that reads nothing for so long has stopped reading."""
 STALE_AFTER_S = 5.0
 """A reader that goes on polling a whole cluster must be shown an acknowledged record within this time."""
 SEQUENCES = 1 << 31
@@ -308,6 +312,30 @@ def two_owners(history: History) -> Iterator[str]:
                 yield f"{key} belongs to {other} and {event.client} in generation {event.generation} of {event.group}"
 
 
+def readers_together(history: History) -> Iterator[str]:
+    """E14t: two members of a group read one partition at the same time for longer than any session lasts. A zombie that wakes reads
+    what it has fetched until it hears that it is out; that is a moment."""
+    spans: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
+    for (client, key, _), reads in history.reads.items():
+        if reads[0][1].how != SUBSCRIBED:
+            continue
+        of_group = spans[(reads[0][1].group, key)]
+        since = until = reads[0][1].ended
+        for _, poll in reads:
+            if poll.ended - until > READING_PAUSE_S:
+                of_group.append((since, until, client))
+                since = poll.ended
+            until = poll.ended
+        of_group.append((since, until, client))
+    for (group, key), found in spans.items():
+        furthest = (float("-inf"), "")
+        for since, until, client in sorted(found):
+            together_s = min(until, furthest[0]) - since
+            if together_s > TOGETHER_S_MAX and client != furthest[1]:
+                yield f"{furthest[1]} and {client} of {group} read {key} together for {together_s:.1f} s"
+            furthest = max(furthest, (until, client))
+
+
 def commits_that_go_back(history: History) -> Iterator[str]:
     """E14c: in a whole cluster, what is committed is behind an acknowledged commit, and nobody asked for it."""
     spans = history.healthy_spans()
@@ -427,6 +455,7 @@ RULES = (
     Rule("E13d", "deleted records are back", deleted_records_that_return),
     Rule("E13l", "an epoch goes back within a log", epochs_that_go_back),
     Rule("E14", "a partition has two owners", two_owners),
+    Rule("E14t", "two members of a group read one partition for long", readers_together),
     Rule("E14c", "a committed offset goes back", commits_that_go_back),
     Rule("E14s", "a coordinator that was cut off tells old commits", stale_coordinators, is_error=False),
     Rule("E14z", "a zombie's commit is accepted", zombie_commits),

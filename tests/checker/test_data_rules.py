@@ -117,6 +117,13 @@ def clean() -> list[Event]:
     ]
 
 
+def read_for(member: str, since: float, seconds: int) -> list[Event]:
+    """Polls of a member of group g, one a second, each with a record."""
+    return [
+        poll(since + n, (n, f"p{n}"), how=SUBSCRIBED, client=member, group="g", assignment=2) for n in range(seconds)
+    ]
+
+
 def without(kind: type, where: Callable[[Any], bool] = lambda event: True) -> list[Event]:
     """The clean history but for these events."""
     return [event for event in clean() if not (isinstance(event, kind) and where(event))]
@@ -213,6 +220,10 @@ BAD: dict[str, tuple[str, list[Event]]] = {
         "E14",
         changed(Assignment, lambda e: e.client == "n", generation=1),
     ),
+    "two members of a group read a partition side by side": (
+        "E14t",
+        [*clean(), *(event for member in "mn" for event in read_for(member, 20.0, 18))],
+    ),
     "what is committed falls back": (
         "E14c",
         [*clean(), Committed(client="o", group="g", key=K, offset=2, begun=7.0, ended=7.1)],
@@ -251,7 +262,7 @@ def test_there_is_a_bad_history_for_every_rule_that_fails_a_run() -> None:
 
 
 def test_every_rule_of_the_list_is_judged_or_waits_with_a_reason() -> None:
-    named = {name.split()[0] for name in WAITING} | {rule.name.rstrip("rislgcezd") for rule in RULES}
+    named = {name.split()[0] for name in WAITING} | {rule.name.rstrip("rislgcezdt") for rule in RULES}
     assert named == {f"E{number}" for number in range(1, 19)}
     assert all(WAITING.values())
 
@@ -281,6 +292,16 @@ def test_a_commit_that_was_given_up_may_come_late() -> None:
     assert judge(History([*clean(), given_up, late])) == []
     findings = judge(History([*clean(), replace(given_up, offset=4), late]))
     assert {finding.rule for finding in findings} == {"E14c"}, "but nothing older than it"
+
+
+def test_a_member_that_wakes_as_a_zombie_reads_for_a_moment() -> None:
+    """It was stopped while another read for longer than any session lasts."""
+    zombie = [*read_for("m", 20.0, 3), *read_for("m", 60.0, 2)]
+    successor = read_for("n", 30.0, 60)
+    accused = {finding.rule for finding in judge(History([*clean(), *zombie, *successor]))}
+    assert "E14t" not in accused
+    slow = [*zombie, *read_for("m", 62.0, 20)]
+    assert "E14t" in {finding.rule for finding in judge(History([*clean(), *slow, *successor]))}
 
 
 def test_what_nobody_knows_may_be_in_the_log_or_not() -> None:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -157,7 +157,7 @@ class Clients:
         reader.close()
 
     def _read_in_group(self, name: str) -> None:
-        member = _Member(self._bootstrap, self._history, name)
+        member = GroupMember(self._bootstrap, self._history, name)
         last = time.monotonic()
         stopped = None
         while self._may_read_on(last, stopped):
@@ -326,40 +326,68 @@ class _Writing:
         )
 
 
-class _Member:
-    """One member of CONFLUENT_GROUP. It polls record by record: a batch may hold records of an assignment that has ended."""
+class GroupMember:
+    """One member of a group that reads KEPT. It polls record by record: a batch may hold records of an assignment that has ended.
 
-    def __init__(self, bootstrap: str, history: HistoryWriter, name: str) -> None:
+    An assignment is of the partitions that came together: with incremental rebalances those that stay keep theirs.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        history: HistoryWriter,
+        name: str,
+        *,
+        group: str = CONFLUENT_GROUP,
+        settings: Mapping[str, Any] = READING,
+        may_die: bool = False,
+    ) -> None:
+        """may_die: whether the process may be killed; what it is about to commit is in the history before it asks then."""
         self._history = history
         self._name = name
+        self._group = group
+        self._may_die = may_die
         self._assignment = 0
+        self._given: dict[int, int] = {}
+        """Partition -> number of the assignment by which it came."""
         self._positions: dict[int, int] = {}
-        """Partition -> next offset, of what this assignment has read."""
+        """Partition -> next offset, of what its assignment has read."""
         self._last_commit = time.monotonic()
         self._consumer = Consumer(
-            COMMON | {"bootstrap.servers": bootstrap, "group.id": CONFLUENT_GROUP, "client.id": name} | READING
+            {**COMMON, "bootstrap.servers": bootstrap, "group.id": group, "client.id": name, **settings}
         )
         self._consumer.subscribe([KEPT], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def poll(self) -> bool:
         """Read what is there, commit once a second; whether anything came."""
         begun = time.monotonic()
-        assignment = self._assignment
-        records: dict[str, list[tuple[int, str]]] = {}
+        records: dict[int, dict[str, list[tuple[int, str]]]] = {}
         timeout_s = 0.1
         for _ in range(200):
             message = self._consumer.poll(timeout_s)
             timeout_s = 0.0
-            if self._assignment != assignment:
-                self._write(begun, records, assignment)
-                begun, records, assignment = time.monotonic(), {}, self._assignment
             if message is None:
                 break
             if message.error() is None:
+                partition = message.partition()
+                of_assignment = records.setdefault(self._given.get(partition, self._assignment), {})
                 for key, found in records_of([message]).items():
-                    records.setdefault(key, []).extend(found)
-                self._positions[message.partition()] = message.offset() + 1
-        self._write(begun, records, assignment)
+                    of_assignment.setdefault(key, []).extend(found)
+                self._positions[partition] = message.offset() + 1
+        for assignment, found_there in records.items():
+            self._history.write(
+                Poll(
+                    client=self._name,
+                    how=SUBSCRIBED,
+                    begun=begun,
+                    ended=time.monotonic(),
+                    records=found_there,
+                    assignment=assignment,
+                    group=self._group,
+                )
+            )
+        if self._may_die:
+            self._history.flush()
         if time.monotonic() - self._last_commit > 1.0:
             self._commit()
         return bool(records)
@@ -369,27 +397,15 @@ class _Member:
         self._commit()
         self._consumer.close()
 
-    def _write(self, begun: float, records: dict[str, list[tuple[int, str]]], assignment: int) -> None:
-        if records:
-            self._history.write(
-                Poll(
-                    client=self._name,
-                    how=SUBSCRIBED,
-                    begun=begun,
-                    ended=time.monotonic(),
-                    records=records,
-                    assignment=assignment,
-                    group=CONFLUENT_GROUP,
-                )
-            )
-
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._assignment += 1
-        self._positions.clear()
+        for place in places:
+            self._given[place.partition] = self._assignment
+            self._positions.pop(place.partition, None)
         self._history.write(
             Assignment(
                 client=self._name,
-                group=CONFLUENT_GROUP,
+                group=self._group,
                 assignment=self._assignment,
                 keys=[key_of(place.topic, place.partition) for place in places],
                 at=time.monotonic(),
@@ -398,12 +414,15 @@ class _Member:
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._commit()
-        self._assignment += 1
-        self._positions.clear()
+        self._forget(places)
 
     def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._assignment += 1
-        self._positions.clear()
+        self._forget(places)
+
+    def _forget(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._given.pop(place.partition, None)
+            self._positions.pop(place.partition, None)
 
     def _commit(self) -> None:
         self._last_commit = time.monotonic()
@@ -411,6 +430,10 @@ class _Member:
             return
         wanted = [TopicPartition(KEPT, partition, offset) for partition, offset in self._positions.items()]
         begun = time.monotonic()
+        if self._may_die:
+            for place in wanted:
+                self._note(place, begun, INFO)
+            self._history.flush()
         errors: dict[int, KafkaError | None] = {}
         try:
             for place in self._consumer.commit(offsets=wanted, asynchronous=False) or ():
@@ -421,18 +444,21 @@ class _Member:
         for place in wanted:
             error = errors.get(place.partition)
             outcome = OK if error is None else refused if error.code() in _NOT_COMMITTED else INFO
-            self._history.write(
-                Commit(
-                    client=self._name,
-                    group=CONFLUENT_GROUP,
-                    key=key_of(place.topic, place.partition),
-                    offset=place.offset,
-                    begun=begun,
-                    ended=time.monotonic(),
-                    outcome=outcome,
-                    error="" if error is None else str(error),
-                )
+            self._note(place, begun, outcome, "" if error is None else str(error))
+
+    def _note(self, place: TopicPartition, begun: float, outcome: str, error: str = "") -> None:
+        self._history.write(
+            Commit(
+                client=self._name,
+                group=self._group,
+                key=key_of(place.topic, place.partition),
+                offset=place.offset,
+                begun=begun,
+                ended=time.monotonic(),
+                outcome=outcome,
+                error=error,
             )
+        )
 
 
 def pad(value: str, size: int) -> bytes:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tests.chaos.clock_node import shift_seen
 from tests.chaos.data import operating
-from tests.chaos.data.plan import COPIES, KEPT, LOOSE
+from tests.chaos.data.plan import COPIES, CROWD, CROWD_MEMBERS, KEPT, LOOSE
 from tests.chaos.data.replicas import find_rot, rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, LATE_HOST, Stage, proxy_port
 from tests.chaos.network import address_of
@@ -64,6 +64,11 @@ class Fault(NamedTuple):
     """A path that must be there."""
     clients: tuple[str, ...] = ()
     """Modules of clients that run beside the others."""
+
+    @property
+    def transacts(self) -> bool:
+        """Whether some of them write in transactions."""
+        return not {"copiers", "late"}.isdisjoint(self.clients)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -131,9 +136,38 @@ def break_copy(stage: Stage) -> Undo:
         return _kill(stage, [stage.pick_broker()])
     copy, place = [(copy, place) for copy in COPIES for place in range(copy.copiers)][number]
     key, kind = (f"{copy.group}-{place}", TRANSACTION_KEY) if victim.startswith("t") else (copy.group, GROUP_KEY)
+    return _kill_coordinator(stage, key, kind, victim)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def break_group(stage: Stage) -> Undo:
+    """SIGKILL of a member, or of a broker or the group's coordinator; a member stops for longer than its session, or leaves."""
+    return _disturb_group(stage, ("kill", "stop", "leave", "broker", "coordinator"))
+
+
+def migrate_group(stage: Stage) -> Undo:
+    """The same while members leave and come back with the other protocol: the group moves up and down."""
+    return _disturb_group(stage, ("move", "move", "move", "kill", "stop", "broker", "coordinator"))
+
+
+def _disturb_group(stage: Stage, victims: Sequence[str]) -> Undo:
+    victim = stage.random.choice(victims)
+    if victim == "broker":
+        return _kill(stage, [stage.pick_broker()])
+    if victim == "coordinator":
+        return _kill_coordinator(stage, CROWD, GROUP_KEY, "coordinator")
+    order = f"{victim} {stage.random.randrange(CROWD_MEMBERS)}"
+    stage.tell("members", order)
+    stage.note(f"member: {order}")
+    return lambda: None
+
+
+def _kill_coordinator(stage: Stage, key: str, kind: int, what: str) -> Undo:
     bootstrap = ",".join(f"{node.address}:{KAFKA_PORT}" for node in stage.running if node.is_broker)
     found = asyncio.run(coordinator_of(bootstrap, key, kind))
-    stage.note(f"the {victim} of {key} is {found}")
+    stage.note(f"the {what} of {key} is {found}")
     known = [node for node in stage.running if node.id == found]
     return _kill(stage, known or [stage.pick_broker()])
 
@@ -610,6 +644,18 @@ FAULTS = {
         "EndTxn held back past the next transaction",
         prepare=prepare_proxied_listeners,
         clients=("late",),
+    ),
+    "groups": Fault(
+        break_group,
+        (0.5, 4),
+        "members of the consumer protocol, brokers and their coordinator killed, members stopped beyond their session",
+        clients=("members",),
+    ),
+    "migrate": Fault(
+        migrate_group,
+        (0.5, 4),
+        "the same while members change between the classic and the consumer protocol",
+        clients=("members",),
     ),
     "settings": Fault(
         change_settings,

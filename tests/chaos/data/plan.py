@@ -57,6 +57,9 @@ CONFLUENT_GROUP = "confluent-group"
 AIO_GROUP = "aio-group"
 MEMBERS = 2
 """Of each group; they read KEPT."""
+CROWD = "crowd"
+CROWD_MEMBERS = 3
+"""Of the group whose members die, stop, leave and change their protocol; they read KEPT, too."""
 
 
 class Writer(NamedTuple):

@@ -28,6 +28,7 @@ from tests.chaos.data.stage import (
     CONFLUENT_HOST,
     COPIERS_HOST,
     LATE_HOST,
+    MEMBERS_HOST,
     REPLICATION_FACTOR,
     Stage,
 )
@@ -47,13 +48,23 @@ STOPPED_WITHIN_S = 60.0
 """The last of combined nodes waits for a quorum that has stopped before it, to hand over what it leads."""
 CLIENTS_END_WITHIN_S = 150.0
 BASIC_CLIENTS = ("confluent", "aio")
-HOSTS = {"confluent": CONFLUENT_HOST, "aio": AIO_HOST, "copiers": COPIERS_HOST, "late": LATE_HOST}
+HOSTS = {
+    "confluent": CONFLUENT_HOST,
+    "aio": AIO_HOST,
+    "copiers": COPIERS_HOST,
+    "late": LATE_HOST,
+    "members": MEMBERS_HOST,
+}
 OVERRIDES = {
     "default.replication.factor": str(REPLICATION_FACTOR),
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": str(REPLICATION_FACTOR),
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
     "log.retention.check.interval.ms": "1000",
     "transaction.state.log.replication.factor": str(REPLICATION_FACTOR),
     "transaction.state.log.min.isr": "2",
@@ -95,7 +106,7 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         modules = (*BASIC_CLIENTS, *fault.clients)
         for module in modules:
             cluster.network.add(HOSTS[module])
-        _create_topics(stage, [*TOPICS, *(TRANSACTED_TOPICS if fault.clients else ())])
+        _create_topics(stage, [*TOPICS, *(TRANSACTED_TOPICS if fault.transacts else ())])
         stage.clients = _start_clients(cluster, directory, seed, modules)
         try:
             time.sleep(WARM_UP_S if budget_s else SHORT_S)
@@ -111,7 +122,7 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         finally:
             for group in (BASIC_CLIENTS, fault.clients):  # copies end after what they copy
                 stage.broken += _end_clients({module: stage.clients[module] for module in group})
-        _read_last(cluster, directory, "--transacted" if fault.clients else "")
+        _read_last(cluster, directory, "--transacted" if fault.transacts else "")
         cluster.look_for_deaths()
         _end_nodes(stage)
         complaints = [] if fault.permits_errors else cluster.complaints()

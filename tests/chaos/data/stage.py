@@ -27,6 +27,7 @@ CLIENT_HOSTS = (CONFLUENT_HOST, AIO_HOST)
 """Host numbers of the two client processes, each in a namespace of its own."""
 COPIERS_HOST = 250
 LATE_HOST = 249
+MEMBERS_HOST = 248
 _PROXY_PORTS = 19_000
 ENDED_WITHIN_S = 60.0
 REPLICATION_FACTOR = 3
