@@ -21,7 +21,7 @@ import pytest
 
 from barnabas_broker.admin.edge import AdminEdge
 from barnabas_broker.main import main as server_main
-from barnabas_broker.node import control as control_module
+from barnabas_broker.node import servers as servers_module
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
@@ -120,7 +120,7 @@ async def secured_node(
     def identify(context: Any) -> str:
         return dict(context.invocation_metadata()).get(PRINCIPAL_KEY, ANONYMOUS)
 
-    monkeypatch.setattr(control_module, "AdminEdge", partial(AdminEdge, identify=identify))
+    monkeypatch.setattr(servers_module, "AdminEdge", partial(AdminEdge, identify=identify))
     path = directory / "server.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     path.chmod(0o600)
