@@ -338,9 +338,15 @@ class AdminClient:
         except AdminError as refused:
             if refused.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise
-            return self._drive(verb, request, self._carry_one)
+            if self._ask_brokers is not None:
+                return self._by_kafka(verb, request, refused)
+            with contextlib.suppress(FormerNode):
+                answer = self._drive(verb, request, self._carry_one)
+                if answer.ByteSize():  # type: ignore[attr-defined]  # of every message
+                    return answer
+            raise  # nothing is to be seen, and this says why
 
-    def _by_kafka(self, verb: Callable[[Asked], verbs.Asking[Answer]], request: Asked, refused: NotAsked) -> Answer:
+    def _by_kafka(self, verb: Callable[[Asked], verbs.Asking[Answer]], request: Asked, refused: AdminError) -> Answer:
         """Ask brokers at their Kafka listeners. Raises `refused` where none is known or none answers."""
         ask = self._ask_brokers
         if ask is None:

@@ -1,4 +1,4 @@
-"""From one Kafka address to the admin listeners: brokers say where they are among their configs.
+"""From one Kafka address to the admin listeners: brokers say where they are among their configs; and what brokers answer in their place.
 
 May touch:  barnabas_wire.client, an event loop of its own.    Must not touch: the context, gRPC.
 Invariants: an admin listener on every address of its host is reached where its broker's Kafka listener is; a broker without one, or that
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.errors import KafkaError
@@ -19,7 +19,9 @@ from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_wire.client.security import ClientSecurity
+    from barnabas_wire.kafka.schema import Message
 
+CLIENT_ID = "barnabas-cli"
 ADMIN_LISTENERS = "admin.listeners"
 BROKER = 4
 DISCOVERY_TIMEOUT_S = 5.0
@@ -32,12 +34,25 @@ def find_admin_listeners(servers: str, security: ClientSecurity, *, timeout_s: f
 
     async def run() -> list[str]:
         client = ClusterClient(
-            servers, client_id="barnabas-cli", timeout_s=min(timeout_s, DISCOVERY_TIMEOUT_S), security=security
+            servers, client_id=CLIENT_ID, timeout_s=min(timeout_s, DISCOVERY_TIMEOUT_S), security=security
         )
         try:
             view = await client.metadata([])
             asked = [_ask(client, broker.id, broker.host) for _, broker in sorted(view.brokers.items())]
             return [address for found in await asyncio.gather(*asked) for address in found]
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def ask_one_broker(servers: str, security: ClientSecurity, request: Message, *, timeout_s: float) -> Any:
+    """The answer of one of these Kafka listeners, whichever it is. Raises KafkaError, OSError."""
+
+    async def run() -> Any:
+        client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s, security=security)
+        try:
+            return await client.call(request)
         finally:
             await client.close()
 

@@ -85,10 +85,11 @@ class Invocation:
         return self._client
 
     def _ask_brokers(self, request: Message) -> Any:
-        """Have one of the brokers that are named answer a Kafka request."""
-        from barnabas_admin.kafka import call_any_broker
+        """Have one of the brokers that are named answer a Kafka request. Raises KafkaError, OSError."""
+        from barnabas_admin.discovery import ask_one_broker
 
-        return call_any_broker(self, request)
+        assert self._brokers is not None, "it is there where brokers are named"
+        return ask_one_broker(self._brokers, self.client_security(), request, timeout_s=self.timeout_s)
 
     def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
         """A client of each node whose admin address is known, by address: for what must be asked of every node itself. The

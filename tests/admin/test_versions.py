@@ -9,11 +9,15 @@ import grpc
 import pytest
 
 from barnabas_admin.client import ERROR_METADATA_KEY, AdminClient
-from barnabas_admin.errors import AdminError
+from barnabas_admin.errors import AdminError, NoAdminListener
+from barnabas_broker.security.access import AccessControl
 from barnabas_quorum.controller.requests_partitions import OngoingReassignment
+from barnabas_quorum.image.acls import AccessControlEntry, AclsImage
+from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.rpc import admin_pb2 as pb
 from barnabas_wire.rpc import admin_pb2_grpc
@@ -175,3 +179,76 @@ def test_a_change_that_a_node_may_have_seen_is_not_made_again(admin_server: Admi
         with pytest.raises(AdminError, match="lost the connection"):
             client.delete_topics(["t"])
     assert not asked
+
+
+def test_brokers_answer_where_no_admin_listener_takes_a_call(admin_server: AdminServer) -> None:
+    """What an admin listener would answer to CallKafka stands for the brokers'."""
+    admin_server.node.image = make_image(
+        fenced=(3,), topics={"t": [((1, 2, 3), (1, 2), 2)], "__internal": [((3,), (3,), -1)]}
+    )
+    other = AdminClient(admin_server.address, timeout_s=10)
+    absent = NoAdminListener("none is known")
+    with (
+        other,
+        AdminClient("", timeout_s=10, absent=absent, ask_brokers=lambda m: other._carry_one(m, False)) as client,
+    ):
+        (topic,) = client.list_topics()
+        assert (topic.name, topic.under_replicated, topic.leaderless) == ("t", 1, 0)
+        found, internal, unknown = client.describe_topics(["t", "__internal", "nope"])
+        assert list(found.partitions[0].flags) == ["under-replicated", "at-min-isr", "not-preferred"]
+        assert list(found.partitions[0].offline_replicas) == [3]
+        assert internal.internal and list(internal.partitions[0].flags) == ["leaderless"]
+        assert unknown.error.message == "topic 'nope' does not exist"
+        by_view = {each.name: each for each in other.describe_topics(["t", "__internal"])}
+        assert by_view["t"].partitions[0].flags == found.partitions[0].flags
+        assert [name_of(each) for each in client.delete_topics(["t", "absent"])] == [
+            "NONE",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ]
+        with pytest.raises(NoAdminListener, match="none is known"):
+            client.describe_health()
+        with pytest.raises(NoAdminListener, match="none is known"):
+            client.alter_reassignments({("t", 0): [1]}, validate_only=True)  # Kafka's message cannot say so
+
+
+def test_pages_of_many_partitions_are_put_together(admin_server: AdminServer) -> None:
+    many = {f"t{number}": [((1,), (1,), 1)] * 900 for number in range(5)}
+    admin_server.node.image = make_image(topics=many)
+    pages: list[Any] = []
+
+    with AdminClient(admin_server.address, timeout_s=30) as other:
+
+        def ask(message: Any) -> Any:
+            pages.append(message)
+            return other._carry_one(message, False)
+
+        with AdminClient("", timeout_s=30, absent=NoAdminListener("none"), ask_brokers=ask) as client:
+            assert [(t.name, t.partitions) for t in client.list_topics()] == [(name, 900) for name in sorted(many)]
+    assert len(pages) == 3
+
+
+def test_an_ordinary_user_at_an_admin_listener_sees_by_own_rights(server: AdminServer) -> None:
+    """A refusal of the cluster's own view stands where there is nothing that own rights show."""
+    server.node.image = make_image(topics={"t": [((1,), (1,), 1)], "other": []})
+    acls = AclsImage(entries={})
+    server.edge._access = AccessControl(Authorizer(super_users=[]), acls=lambda: acls)
+    with AdminClient(server.address, timeout_s=10) as client:
+        with pytest.raises(AdminError, match="may not DESCRIBE the cluster"):
+            client.list_topics()
+        allowed = AccessControlEntry(
+            resource_type=AclResourceType.TOPIC,
+            resource_name="t",
+            pattern_type=AclPatternType.LITERAL,
+            principal="User:*",
+            host="*",
+            operation=AclOperation.READ,
+            permission=AclPermission.ALLOW,
+        )
+        acls = AclsImage(entries={Uuid(bytes(16)): allowed})
+        if server.is_former:
+            with pytest.raises(AdminError, match="may not DESCRIBE the cluster"):
+                client.list_topics()
+        else:
+            assert [topic.name for topic in client.list_topics()] == ["t"]
+            (seen, unseen) = client.describe_topics(["t", "other"])
+            assert name_of(seen) == "NONE" and name_of(unseen) == "TOPIC_AUTHORIZATION_FAILED"
