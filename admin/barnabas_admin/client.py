@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from barnabas_admin.errors import AdminError, NotAsked, WrongUsage
 from barnabas_wire.client.properties import AdminSecurity
@@ -24,11 +25,9 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.schema import Message, decode_response, encode_request, message_classes
 from barnabas_wire.rpc import (
     admin_pb2,
-    admin_pb2_grpc,
     controller_pb2,
     explain_pb2,
-    explain_pb2_grpc,
-    inspection_pb2_grpc,
+    inspection_pb2,
     login_pb2,
     login_pb2_grpc,
 )
@@ -38,7 +37,6 @@ from barnabas_wire.rpc.options import VISITOR_OPTIONS, address_of
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-Stub = TypeVar("Stub")
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
 ANSWER_MARGIN_MS = 200
@@ -98,7 +96,7 @@ class AdminClient:
 
     def describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
         """Brokers, controllers and the answering node's view of the metadata."""
-        return self._call(lambda admin: admin.DescribeCluster, admin_pb2.DescribeClusterRequest())
+        return self._call(admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse)
 
     def kafka_addresses(self) -> str:
         """host:port,… of a Kafka listener of each broker in service."""
@@ -116,11 +114,11 @@ class AdminClient:
 
     def describe_health(self) -> admin_pb2.DescribeHealthResponse:
         """Healthy or not, and why."""
-        return self._call(lambda admin: admin.DescribeHealth, admin_pb2.DescribeHealthRequest())
+        return self._call(admin_pb2.DescribeHealthRequest(), admin_pb2.DescribeHealthResponse)
 
     def describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
         """Voters and observers as the quorum's leader sees them."""
-        return self._call(lambda admin: admin.DescribeQuorum, admin_pb2.DescribeQuorumRequest())
+        return self._call(admin_pb2.DescribeQuorumRequest(), admin_pb2.DescribeQuorumResponse)
 
     def add_voter(
         self, node_id: int, *, host: str, port: int, directory_id: str = ""
@@ -129,14 +127,14 @@ class AdminClient:
         request = admin_pb2.ChangeVotersRequest(
             kind=admin_pb2.ChangeVotersRequest.ADD, id=node_id, directory_id=directory_id, host=host, port=port
         )
-        return self._call(lambda admin: admin.ChangeVoters, request)
+        return self._call(request, admin_pb2.ChangeVotersResponse)
 
     def remove_voter(self, node_id: int, *, directory_id: str = "") -> admin_pb2.ChangeVotersResponse:
         """Take a controller's vote. Waits for the commit."""
         request = admin_pb2.ChangeVotersRequest(
             kind=admin_pb2.ChangeVotersRequest.REMOVE, id=node_id, directory_id=directory_id
         )
-        return self._call(lambda admin: admin.ChangeVoters, request)
+        return self._call(request, admin_pb2.ChangeVotersResponse)
 
     def list_brokers(self) -> admin_pb2.DescribeClusterResponse:
         """Every registered broker."""
@@ -145,12 +143,12 @@ class AdminClient:
     def list_topics(self, *, include_internal: bool = False) -> Sequence[admin_pb2.TopicSummary]:
         """Topics by name."""
         request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
-        return self._ask_by_right(lambda admin: admin.ListTopics, verbs.list_topics, request).topics
+        return self._ask_by_right(verbs.list_topics, request).topics
 
     def describe_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.Topic]:
         """One entry per name, in order; an unknown one carries its error."""
         request = admin_pb2.DescribeTopicsRequest(names=names)
-        return self._ask_by_right(lambda admin: admin.DescribeTopics, verbs.describe_topics, request).topics
+        return self._ask_by_right(verbs.describe_topics, request).topics
 
     def create_topics(
         self,
@@ -227,22 +225,12 @@ class AdminClient:
 
     def ask_controller(self, call: Any, answer_type: type[Answer]) -> Answer:
         """Have the active controller answer one of its own calls (controller.proto), a node in between forwards it."""
-        method = type(call).__name__.removesuffix("Call")
-        service = controller_pb2.DESCRIPTOR.services_by_name["Controller"].full_name
-        answer: Answer = self._ask(
-            lambda channel: channel.unary_unary(
-                f"/{service}/{method}",
-                request_serializer=type(call).SerializeToString,
-                response_deserializer=answer_type.FromString,  # type: ignore[attr-defined]  # of every message
-            ),
-            lambda ask: ask,
-            call,
-        )
+        answer: Answer = self._ask(_CONTROLLER.methods_by_name[type(call).__name__.removesuffix("Call")], call)
         return answer
 
     def call_former(self, method: str, request: Any) -> Any:
         """A call of the former version, for a node that raised FormerNode."""
-        return self._call(lambda admin: getattr(admin, method), request)
+        return self._ask(_ADMIN.methods_by_name[method], request)
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is out of service."""
@@ -250,7 +238,7 @@ class AdminClient:
 
     def describe_features(self) -> Sequence[admin_pb2.FeatureView]:
         """Feature levels, and what each registered node serves."""
-        return self._call(lambda admin: admin.DescribeFeatures, admin_pb2.DescribeFeaturesRequest()).features
+        return self._call(admin_pb2.DescribeFeaturesRequest(), admin_pb2.DescribeFeaturesResponse).features
 
     def update_features(
         self, levels: Mapping[str, int], *, kind: int, validate_only: bool = False
@@ -258,12 +246,12 @@ class AdminClient:
         """Set levels, all or none; `kind` 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. One outcome per feature."""
         changes = [admin_pb2.FeatureChange(name=name, level=level, kind=kind) for name, level in levels.items()]
         request = admin_pb2.UpdateFeaturesRequest(changes=changes, validate_only=validate_only)
-        return self._call(lambda admin: admin.UpdateFeatures, request).features
+        return self._call(request, admin_pb2.UpdateFeaturesResponse).features
 
     def unregister_controller(self, controller_id: int) -> None:
         """Forget a controller that is gone for good."""
         self._call(
-            lambda admin: admin.UnregisterController, admin_pb2.UnregisterControllerRequest(controller_id=controller_id)
+            admin_pb2.UnregisterControllerRequest(controller_id=controller_id), admin_pb2.UnregisterControllerResponse
         )
 
     def explain_leader(self) -> explain_pb2.ExplainResponse:
@@ -292,14 +280,12 @@ class AdminClient:
         return self._explain(request)
 
     def _explain(self, request: explain_pb2.ExplainRequest) -> explain_pb2.ExplainResponse:
-        answer: explain_pb2.ExplainResponse = self._ask(
-            explain_pb2_grpc.ExplainerStub, lambda explainer: explainer.Explain, request
-        )
+        answer: explain_pb2.ExplainResponse = self._ask(_EXPLAINER.methods_by_name["Explain"], request)
         return answer
 
     def inspect(self, method: str, request: Any) -> Any:
         """One call of the inspection service (inspection.proto)."""
-        return self._ask(inspection_pb2_grpc.InspectionStub, lambda inspection: getattr(inspection, method), request)
+        return self._ask(_INSPECTION.methods_by_name[method], request)
 
     def inspect_stream(self, method: str, request: Any, *, is_endless: bool = False) -> Iterator[Any]:
         """One call of the inspection service that answers in pages; an endless one has no deadline."""
@@ -307,9 +293,8 @@ class AdminClient:
         channel = self._ready_channel(deadline)
         timeout_s = None if is_endless else max(0.001, deadline - time.monotonic())
         try:
-            yield from getattr(inspection_pb2_grpc.InspectionStub(channel), method)(
-                request, timeout=timeout_s, metadata=self._metadata
-            )
+            described = _INSPECTION.methods_by_name[method]
+            yield from channel.unary_stream(*_wire_of(described))(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
@@ -319,20 +304,16 @@ class AdminClient:
         try:
             return self._drive(verb, request, self._carry_one)
         except FormerNode:
-            answer: Answer = self.call_former(type(request).__name__.removesuffix("Request"), request)
+            answer: Answer = self.call_former(_verb_of(request), request)
             return answer
         except NotAsked as refused:
             return self._by_kafka(verb, request, refused)
 
-    def _ask_by_right(
-        self,
-        pick: Callable[[admin_pb2_grpc.AdminStub], grpc.UnaryUnaryMultiCallable[Asked, Answer]],
-        verb: Callable[[Asked], verbs.Asking[Answer]],
-        request: Asked,
-    ) -> Answer:
+    def _ask_by_right(self, verb: Callable[[Asked], verbs.Asking[Answer]], request: Asked) -> Answer:
         """Ask for the cluster's own view; whoever has no right to that gets what the own rights show, by Kafka's requests."""
         try:
-            return self._call(pick, request)
+            seen: Answer = self.call_former(_verb_of(request), request)
+            return seen
         except NotAsked as refused:
             return self._by_kafka(verb, request, refused)
         except AdminError as refused:
@@ -388,24 +369,20 @@ class AdminClient:
         version, body = verbs.VERSIONS[message.API_KEY], bytearray()
         encode_request(message, version, body)
         call = admin_pb2.KafkaCall(api_key=message.API_KEY, api_version=version, body=bytes(body), validate_only=is_dry)
-        answer = self._call(lambda admin: admin.CallKafka, call)
+        answer = self._ask(_ADMIN.methods_by_name["CallKafka"], call)
         return decode_response(message_classes(message.API_KEY)[1], version, answer.body)
 
-    def _call(
-        self, pick: Callable[[admin_pb2_grpc.AdminStub], grpc.UnaryUnaryMultiCallable[Asked, Answer]], request: Asked
-    ) -> Answer:
-        return self._ask(admin_pb2_grpc.AdminStub, pick, request)
+    def _call(self, request: Any, answer_type: type[Answer]) -> Answer:
+        """The call of the admin service that takes such a request."""
+        answer: Answer = self._ask(_ADMIN.methods_by_name[_verb_of(request)], request)
+        return answer
 
-    def _ask(
-        self,
-        make_stub: Callable[[grpc.Channel], Stub],
-        pick: Callable[[Stub], grpc.UnaryUnaryMultiCallable[Asked, Answer]],
-        request: Asked,
-    ) -> Answer:
+    def _ask(self, method: Any, request: Any) -> Any:
+        """method: as protobuf describes it."""
         deadline = time.monotonic() + self._timeout_s
         channel = self._ready_channel(deadline)
         try:
-            return pick(make_stub(channel))(
+            return channel.unary_unary(*_wire_of(method))(
                 request, timeout=max(0.001, deadline - time.monotonic()), metadata=self._metadata
             )
         except grpc.RpcError as error:
@@ -520,6 +497,28 @@ class AdminClient:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return AdminError(f"lost the connection to {where}", code=ErrorCode.NETWORK_EXCEPTION, hint="try again")
         return AdminError(f"{where} failed: {error.details()}", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_ADMIN, _CONTROLLER, _EXPLAINER, _INSPECTION = (
+    module.DESCRIPTOR.services_by_name[name]
+    for module, name in (
+        (admin_pb2, "Admin"),
+        (controller_pb2, "Controller"),
+        (explain_pb2, "Explainer"),
+        (inspection_pb2, "Inspection"),
+    )
+)
+"""The services of an admin listener, but for the login."""
+
+
+def _verb_of(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def _wire_of(method: Any) -> tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Path of a method, what writes its request and what reads its answer."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    return path, GetMessageClass(method.input_type).SerializeToString, GetMessageClass(method.output_type).FromString
 
 
 class FormerNode(NotAsked):

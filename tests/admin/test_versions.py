@@ -161,7 +161,7 @@ def test_what_cannot_be_carried_is_refused_in_words(admin_server: AdminServer) -
             (pb.KafkaCall(api_key=ApiKey.ELECT_LEADERS, api_version=2, body=bytes(5 << 20)), "has at most"),
         ):
             with pytest.raises(AdminError, match=words):
-                client._call(lambda admin: admin.CallKafka, call)
+                client.call_former("CallKafka", call)
     stats = admin_server.edge.stats.requests
     assert stats["CallKafka", "UNSUPPORTED_VERSION"] == 2 and stats["CreateTopics", "UNSUPPORTED_VERSION"] == 1
 
