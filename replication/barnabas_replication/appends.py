@@ -283,7 +283,7 @@ class Appends:
             try:
                 log.write_pending()
             except (OSError, StorageFailed) as error:
-                partition.host.give_up(partition, error)
+                partition.give_up(error)
                 continue
             if log.durability.written_end_offset < log.log_end_offset:
                 self._held_back[partition] = None

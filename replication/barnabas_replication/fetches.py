@@ -24,6 +24,7 @@ from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.purgatory import ParkedFetch
+from barnabas_replication.replica_events import ReplicaEvents
 from barnabas_replication.requests import (
     OPENS_SESSION_EPOCH,
     Cancel,
@@ -56,6 +57,7 @@ class Fetches:
         *,
         heard: Heard,
         config: ReplicationConfig,
+        events: ReplicaEvents[Partition],
         throttle: ThrottleSide,
         stats: Stats,
     ) -> None:
@@ -66,7 +68,8 @@ class Fetches:
         self._throttle = throttle
         self._stats = stats
         self._loop = asyncio.get_running_loop()
-        self._to_push: dict[Partition, None] = {}
+        self._events = events
+        self._is_push_due = False
         self._pushed_s = 0.0
         self._sessions = FetchSessions()
 
@@ -326,16 +329,17 @@ class Fetches:
         topic_id = Uuid(bytes(16)) if partition is None else partition.topic_id
         return FetchOutcome(topic, topic_id, number, error)
 
-    def on_high_watermark_advance(self, partition: Partition) -> None:
-        """A leader's HW moved: push it to followers that no data brings it to soon."""
-        if not self._to_push:
+    def push_soon(self) -> None:
+        """HWs of leaders moved: push them to followers that no data brings them to soon."""
+        if not self._is_push_due:
+            self._is_push_due = True
             now_s = self._loop.time()
             due_s = max(now_s + HIGH_WATERMARK_PUSH_MS / 1000, self._pushed_s + HIGH_WATERMARK_PUSH_EVERY_MS / 1000)
             self._loop.call_at(due_s, self._push_high_watermarks)
-        self._to_push[partition] = None
 
     def _push_high_watermarks(self) -> None:
-        due, self._to_push = self._to_push, {}
+        self._is_push_due = False
+        due, self._events.advanced = self._events.advanced, {}
         for partition in due:
             partition.follower_fetches.note()
         for partition in due:
@@ -356,7 +360,7 @@ class Fetches:
 
     def forget(self, partition: Partition) -> None:
         """The partition is hosted no more."""
-        self._to_push.pop(partition, None)
+        self._events.advanced.pop(partition, None)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

@@ -343,7 +343,7 @@ class FollowedPartitions:
                     if has_more and partition in self._unflushed and self._parts.may_fetch_ahead():
                         self._cut[partition] = None
             except (OSError, StorageFailed) as error:
-                partition.host.give_up(partition, error)
+                self._give_up(partition, error)
             except OutOfDescriptors as error:
                 logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
                 self._pause(followed, now_ms)
@@ -419,7 +419,7 @@ class FollowedPartitions:
         return has_grown
 
     def _may_take(self, partition: Partition, fetched: FetchedPartition) -> bool:
-        """Whether records may be taken in from a leader that has forgotten deletions past our end; if not, the host fills ours anew."""
+        """Whether records may be taken in from a leader that has forgotten deletions past our end; if not, ours is to be filled anew."""
         log = partition.log
         intake = intake_of(
             forgotten_below=fetched.forgotten_below,
@@ -429,11 +429,17 @@ class FollowedPartitions:
             copied=log.forgotten.copied,
         )
         if intake is Intake.REFUSED and self._parts.knows_forgotten():
-            partition.host.fill_anew(partition, fetched.forgotten_below)
+            follower_log.refuse_forgotten(partition, fetched.forgotten_below)
+            self.remove(partition)
             return False
         if len(fetched.records) and intake in (Intake.FIRST_OF_COPY, Intake.REFUSED):
             follower_log.note_forgotten(partition, fetched.forgotten_below, is_copy=intake is Intake.FIRST_OF_COPY)
         return True
+
+    def _give_up(self, partition: Partition, error: Exception) -> None:
+        partition.give_up(error)
+        if partition.storage_error is not None:
+            self.remove(partition)
 
     def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
         """The log did not take what came. Once it may have been the connection, or a leader that is none any more and truncates; one
@@ -485,7 +491,7 @@ class FollowedPartitions:
         try:
             partition.log.write_pending()
         except (OSError, StorageFailed) as error:
-            partition.host.give_up(partition, error)
+            self._give_up(partition, error)
             return False
         if _is_durable(partition):
             return True

@@ -15,7 +15,7 @@ from barnabas_log.forgotten import Copied
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import Buffer
 from barnabas_replication.truncation import EpochEnd, truncation_offset
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.batch import read_header
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def append_as_follower(
     if log.is_start_doubted and 0 <= log_start_offset <= log.log_start_offset:
         log.is_start_doubted = False  # its leader's decides
     if log_start_offset > log.log_start_offset and partition.high_watermark > log.log_start_offset:
-        partition.host.raise_log_start(partition, min(log_start_offset, partition.high_watermark))
+        partition.events.raise_log_start(partition, min(log_start_offset, partition.high_watermark))
     return has_grown
 
 
@@ -67,6 +67,22 @@ def note_forgotten(partition: Partition, below: Offset, *, is_copy: bool) -> Non
             log.forgotten.publish(below)
     except OSError as error:
         raise log.failed_by(error) from error
+
+
+def refuse_forgotten(partition: Partition, below: Offset) -> None:
+    """The leader has forgotten deletions below that offset which this replica may never have had: it takes nothing more in, and
+    is to be filled anew."""
+    if partition.missed_below == NO_OFFSET:
+        logger.warning(
+            "%s: broker %d has compacted away deletions below %d, and this replica ends at %d: it may hold what was deleted, "
+            "so it is out of the ISR and eligible for nothing until it is filled anew",
+            partition.topic_partition,
+            partition.leader_id,
+            below,
+            partition.log.log_end_offset,
+        )
+    partition.missed_below = below
+    partition.events.on_lacking(partition)
 
 
 def doubt_deletions(partition: Partition) -> None:

@@ -1,36 +1,35 @@
 """The table of this broker's partitions, and what the image says of those that are not in it.
 
 May touch:  the image.                    Must not touch: logs, asyncio, the partitions' state.
-Invariants: one table per broker; the manager alone writes it, and swaps the image as a whole; an image counts as present only if
-            it knows the registration of this very process.
+Invariants: one table per broker; the manager alone writes it, and swaps the image as a whole.
 Read next:  manager.py, which writes it; appends.py and fetches.py, which read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from barnabas_quorum.image.directories import is_directory_online
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_replication.cluster_view import ClusterView
 from barnabas_replication.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas_replication.partition import Partition
-from barnabas_replication.placement import is_present_incarnation
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Endpoint, Epoch, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, TopicPartition
 
 
-class HostedPartitions:
+class HostedPartitions(ClusterView):
     """What is hosted here, under the image that it was last brought in line with."""
 
-    __slots__ = ("_broker_epoch", "broker_id", "image", "partitions", "topics_at_start")
+    __slots__ = ("partitions", "topics_at_start")
 
-    def __init__(self, broker_id: BrokerId, broker_epoch: Callable[[], int]) -> None:
-        """broker_epoch: this broker's epoch as last registered, -1 before."""
-        self._broker_epoch = broker_epoch
-        self.broker_id = broker_id
-        self.image = MetadataImage.EMPTY
+    def __init__(
+        self, broker_id: BrokerId, broker_epoch: Callable[[], int], now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """See ClusterView."""
+        super().__init__(broker_id, broker_epoch, now_ms)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topics_at_start: TopicsImage | None = None
         """Of the first image that knew this incarnation of the broker; None before there was one."""
@@ -41,10 +40,6 @@ class HostedPartitions:
         if self.topics_at_start is None and self.is_present_incarnation():
             self.topics_at_start = image.topics
         return before
-
-    def is_present_incarnation(self) -> bool:
-        """Whether the image knows this very process, and so all that an earlier incarnation saw."""
-        return is_present_incarnation(self.image.cluster, self.broker_id, self._broker_epoch())
 
     def absent(self, topic: str, number: int) -> KafkaError:
         """Why a request for a partition that is not hosted here is refused: others have it, or nobody."""
@@ -80,11 +75,6 @@ class HostedPartitions:
         registration = self.image.topics.partition(TopicPartition(topic, number))
         return None if registration is None else CurrentLeader(registration.leader, registration.leader_epoch)
 
-    def active_broker_epoch(self, broker_id: BrokerId) -> int | None:
-        """Epoch of an unfenced broker that is not shutting down; None for any other."""
-        registered = self.image.cluster.brokers.get(broker_id)
-        return registered.epoch if registered is not None and registered.is_active else None
-
     def eligible_elsewhere(self, partition: Partition) -> dict[BrokerId, str | None]:
         """Replicas outside the ISR that a clean election may take: None for one that lives, else why it does not.
 
@@ -109,13 +99,3 @@ class HostedPartitions:
             else:
                 found[member] = None
         return found
-
-    def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
-        """Racks of those of the brokers that serve clients."""
-        known = self.image.cluster.brokers
-        return {each: known[each].rack for each in brokers if each in known and known[each].is_active}
-
-    def endpoint_of(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
-        """Where a broker is reached by others; None when it is not registered, or without such a listener."""
-        registered = self.image.cluster.brokers.get(broker_id)
-        return None if registered is None else registered.endpoint(listener)

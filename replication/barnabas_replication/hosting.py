@@ -19,21 +19,29 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import NewLog
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import roles
+from barnabas_replication.appends import Appends
+from barnabas_replication.batch_work import BatchWork
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.fetches import Fetches
 from barnabas_replication.followers import Followers
+from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.placement import Change, Removal, as_of, changes_of, deleted_of, plan
+from barnabas_replication.replica_events import ReplicaEvents
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
-from barnabas_wire.kafka.ids import TopicPartition, Uuid
+from barnabas_replication.stats import Stats, TopicTraffic
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -50,26 +58,6 @@ BEGUN_AT_ONCE = 256
 """Replicas that are reported, and begin to fetch, between two turns of the loop."""
 
 
-class HostingHost(Protocol):
-    """Who keeps the table of partitions."""
-
-    def now_ms(self) -> int:
-        """Monotonic ms of the loop."""
-        ...
-
-    def make_partition(self, change: Change, log: UnifiedLog) -> Partition:
-        """The partition, hosted from now on."""
-        ...
-
-    def forget(self, partition: Partition) -> None:
-        """The partition is hosted no more: whoever waits for it is sent away."""
-        ...
-
-    def note_lost(self, partition: Partition) -> None:
-        """The replica lacks records that it had: it is to be refilled."""
-        ...
-
-
 class Hosting:
     """The replicas of one broker under the newest image. Lives on the data loop; `run` owns the slices, everything else is
     synchronous."""
@@ -78,15 +66,29 @@ class Hosting:
         self,
         hosted: HostedPartitions,
         *,
-        host: HostingHost,
+        config: ReplicationConfig,
+        events: ReplicaEvents[Partition],
+        heard: Heard,
         logs: ReplicaLogs,
+        appends: Appends,
+        fetches: Fetches,
+        batch_work: BatchWork,
         followers: Followers,
         faults: ReplicaFaults,
         listener: ReplicaListener,
+        stats: Stats,
     ) -> None:
+        self.topic_traffic: dict[str, TopicTraffic] = {}
+        """By topic, as long as a partition of it is here; in the order in which the topics came."""
         self._hosted = hosted
-        self._host = host
+        self._config = config
+        self._events = events
+        self._heard = heard
         self._logs = logs
+        self._appends = appends
+        self._fetches = fetches
+        self._batch_work = batch_work
+        self._stats = stats
         self._followers = followers
         self._faults = faults
         self._listener = listener
@@ -179,11 +181,56 @@ class Hosting:
             topic = self._hosted.image.topics.get_by_id(partition.topic_id)
             registration = None if topic is None else topic.partitions.get(partition.topic_partition.partition)
             if registration is not None and self._faults.take_in(partition, registration):
-                self._host.note_lost(partition)
+                self._events.on_lacking(partition)
 
-    def host_again(self, topic_partition: TopicPartition) -> None:
-        """Another log was put in the place of the one of a partition that was forgotten."""
-        self._place(as_of(self._hosted.image.topics, [topic_partition]))
+    def is_hosted(self, partition: Partition) -> bool:
+        """Whether it is this very partition that is hosted under its name."""
+        return self._hosted.partitions.get(partition.topic_partition) is partition
+
+    def host_again(self, partition: Partition) -> None:
+        """Another log was put in the place of its own: host the partition with that."""
+        self.forget(partition)
+        self._place(as_of(self._hosted.image.topics, [partition.topic_partition]))
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is hosted no more: whoever waits for it is sent away."""
+        topic_partition = partition.topic_partition
+        del self._hosted.partitions[topic_partition]
+        partition.traffic.hosted -= 1
+        if not partition.traffic.hosted:
+            del self.topic_traffic[topic_partition.topic]
+            self._batch_work.forget(topic_partition.topic)
+        self._followers.stop(partition)
+        self._appends.forget(partition)
+        self._fetches.forget(partition)
+        self._faults.forget(partition)
+        self._listener.on_replica_gone(partition.topic_id, topic_partition.partition)
+        partition.stop(self._hosted.absent(*topic_partition))
+
+    def _make_partition(self, change: Change, log: UnifiedLog) -> Partition:
+        """The partition, hosted from now on."""
+        topic_partition, topic_id, registration = change
+        traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
+        traffic.hosted += 1
+        if topic_partition.topic not in INTERNAL_TOPICS:
+            self._batch_work.note(topic_partition.topic, log.config)
+        partition = self._hosted.partitions[topic_partition] = Partition(
+            topic_partition=topic_partition,
+            topic_id=topic_id,
+            log=log,
+            high_watermark=log.high_watermark,
+            cluster=self._hosted,
+            heard=self._heard,
+            events=self._events,
+            config=self._config,
+            stats=self._stats,
+            traffic=traffic,
+        )
+        if self._faults.adopt(partition, registration):
+            self._events.on_lacking(partition)
+        if log.is_failed:  # before it was its turn
+            partition.give_up(StorageFailed(f"{log.directory}: its disk failed"))
+        return partition
 
     def close(self) -> None:
         """Open nothing later."""
@@ -200,7 +247,7 @@ class Hosting:
         for removal in wanted.remove:
             self._remove(*removal)
         self._postponed.update(dict.fromkeys(wanted.postpone))
-        now_ms = self._host.now_ms()
+        now_ms = self._hosted.now_ms()
         for change in (*wanted.lead, *wanted.follow):
             partition = self._hosted.partitions.get(change.topic_partition)
             if partition is not None and partition.topic_id == change.topic_id:
@@ -252,7 +299,7 @@ class Hosting:
             topic_partition, topic_id = self._to_delete.popleft()
             partition = self._hosted.partitions.get(topic_partition)
             if partition is not None and partition.topic_id == topic_id:
-                self._host.forget(partition)
+                self.forget(partition)
             self._logs.delete(topic_partition, topic_id)
 
     def _report_some(self) -> None:
@@ -280,7 +327,7 @@ class Hosting:
                 continue  # meanwhile; the plan has it
             partition = self._hosted.partitions.get(change.topic_partition)
             if partition is not None:  # it was named again while its log was made
-                self._give_role(partition, change, self._host.now_ms())
+                self._give_role(partition, change, self._hosted.now_ms())
                 continue
             log = self._logs.open(*change)
             if isinstance(log, NewLog):
@@ -313,8 +360,8 @@ class Hosting:
         """Host the replica with its log, or note why it has none."""
         topic_partition, topic_id, _ = change
         if isinstance(log, UnifiedLog):
-            partition = self._host.make_partition(change, log)
-            self._give_role(partition, change, self._host.now_ms(), is_opened_just_now=True)
+            partition = self._make_partition(change, log)
+            self._give_role(partition, change, self._hosted.now_ms(), is_opened_just_now=True)
         elif log is NotOpened.TRY_ANOTHER:
             self._to_open[topic_partition] = None
         elif log is not NotOpened.REFUSED:
@@ -337,7 +384,7 @@ class Hosting:
         elif directory_id is not None:
             self._listener.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
         if self._hosted.is_present_incarnation() and self._faults.take_in(partition, change.registration):
-            self._host.note_lost(partition)
+            self._events.on_lacking(partition)
         self._faults.report_unknown(partition, change.registration)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
@@ -346,7 +393,7 @@ class Hosting:
         if partition is not None:
             if partition.topic_id != topic_id:
                 return
-            self._host.forget(partition)
+            self.forget(partition)
         self._to_open.pop(topic_partition, None)
         self._postponed.pop(topic_partition, None)
         self._to_delete.append(Removal(topic_partition, topic_id))

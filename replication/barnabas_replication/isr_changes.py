@@ -135,9 +135,11 @@ def expand_isr(partition: Partition, replica: RemoteReplica) -> None:
 
 def propose(partition: Partition, members: frozenset[BrokerId]) -> None:
     """Send the ISR to the controller, each member with the broker epoch of the incarnation that we mean (KIP-903)."""
-    me = partition.host.broker_id
+    me = partition.cluster.broker_id
     isr = tuple(
-        IsrMember(broker_id, partition.host.broker_epoch() if broker_id == me else _known_epoch(partition, broker_id))
+        IsrMember(
+            broker_id, partition.cluster.broker_epoch() if broker_id == me else _known_epoch(partition, broker_id)
+        )
         for broker_id in partition.replicas
         if broker_id in members
     )
@@ -149,7 +151,7 @@ def propose(partition: Partition, members: frozenset[BrokerId]) -> None:
         isr,
         partition.partition_epoch,
     )
-    partition.host.propose_isr(partition, partition.proposal)
+    partition.events.propose_isr(partition, partition.proposal)
 
 
 def _known_epoch(partition: Partition, broker_id: BrokerId) -> int:

@@ -17,13 +17,8 @@ from typing import Any
 
 from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import LogConfig
-from barnabas_log.errors import (
-    NoRoom,
-    StorageFailed,
-)
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
-from barnabas_log.refills import Refill
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsDelta
@@ -34,7 +29,7 @@ from barnabas_replication.appends import Appends
 from barnabas_replication.batch_partitions import BatchPartitions
 from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
+from barnabas_replication.controller import AlterPartitionChannel
 from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.fetches import Fetches
@@ -45,8 +40,8 @@ from barnabas_replication.hosting import Hosting
 from barnabas_replication.log_starts import RisingLogStarts
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
-from barnabas_replication.placement import Change
 from barnabas_replication.repair import Repairs
+from barnabas_replication.replica_events import ReplicaEvents
 from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.replica_logs import ReplicaLogs
@@ -101,14 +96,13 @@ class ReplicaManager(LogManagerListener):
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.stats = Stats()
-        self.topic_traffic: dict[str, TopicTraffic] = {}
-        """By topic, as long as a partition of it is here; in the order in which the topics came."""
         self._config = config
         self._logs = logs
-        self._loop = asyncio.get_running_loop()
-        self.hosted = HostedPartitions(broker_id, broker_epoch)
+        loop = asyncio.get_running_loop()
+        self.hosted = HostedPartitions(broker_id, broker_epoch, lambda: int(loop.time() * 1000))
+        self._events: ReplicaEvents[Partition] = ReplicaEvents(lambda: loop.call_soon(self._obey))
         self._partitions = self.hosted.partitions
-        self._proposals = IsrProposals(controller, now_ms=self.now_ms)
+        self._proposals = IsrProposals(controller, now_ms=self.hosted.now_ms)
         self._rising_starts = RisingLogStarts(logs)
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self.throttle = ReplicationThrottle()
@@ -134,7 +128,12 @@ class ReplicaManager(LogManagerListener):
             stats=self.stats,
         )
         self.fetches = Fetches(
-            self.hosted, heard=self._heard, config=config, throttle=self.throttle.as_leader, stats=self.stats
+            self.hosted,
+            heard=self._heard,
+            config=config,
+            events=self._events,
+            throttle=self.throttle.as_leader,
+            stats=self.stats,
         )
         self.followers = Followers(
             self.hosted,
@@ -146,28 +145,38 @@ class ReplicaManager(LogManagerListener):
             stats=self.stats,
             throttle=self.throttle.as_follower,
         )
-        self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._faults = ReplicaFaults(
             self.hosted,
             logs=logs,
             appends=self.appends,
             followers=self.followers,
             listener=self._listener,
-            now_ms=self.now_ms,
+            now_ms=self.hosted.now_ms,
         )
         self._hosting = Hosting(
             self.hosted,
-            host=self,
+            config=config,
+            events=self._events,
+            heard=self._heard,
             logs=ReplicaLogs(logs, self.hosted, log_config),
+            appends=self.appends,
+            fetches=self.fetches,
+            batch_work=self.batch_work,
             followers=self.followers,
             faults=self._faults,
             listener=self._listener,
+            stats=self.stats,
+        )
+        self._repairs = Repairs(
+            self.hosted,
+            config=config,
+            hosting=self._hosting,
+            followers=self.followers,
+            faults=self._faults,
+            logs=logs,
+            peers=peers,
         )
         logs.serve(self)
-
-    def on_high_watermark_advance(self, partition: Partition) -> None:
-        """See PartitionHost."""
-        self.fetches.on_high_watermark_advance(partition)
 
     def on_flushed(self, log: UnifiedLog) -> None:
         """A flush round has made the log durable further than before."""
@@ -176,7 +185,7 @@ class ReplicaManager(LogManagerListener):
         if partition is None or partition.log is not log:
             return
         if partition.is_leader:
-            partition.on_durable_end_advance(now_ms=self.now_ms())
+            partition.on_durable_end_advance(now_ms=self.hosted.now_ms())
         else:
             self.followers.on_flushed(partition)
 
@@ -204,10 +213,6 @@ class ReplicaManager(LogManagerListener):
             raise_log_starts=self._logs.checkpoints.raise_log_starts,
             timeout_ms=timeout_ms,
         )
-
-    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """See PartitionHost."""
-        self._rising_starts.note(partition.log, offset)
 
     # ------------------------------------------------------------------ other requests
 
@@ -284,7 +289,7 @@ class ReplicaManager(LogManagerListener):
         if image.cluster is not before.cluster:
             self.followers.take_endpoints()
             changed = self._partitions.values()
-        now_ms = self.now_ms()
+        now_ms = self.hosted.now_ms()
         for partition in changed:
             partition.refresh(now_ms=now_ms)
         self._hosting.when_placed(when_placed or _nothing)
@@ -307,112 +312,58 @@ class ReplicaManager(LogManagerListener):
                 found.append(partition)
         return found
 
-    def make_partition(self, change: Change, log: UnifiedLog) -> Partition:
-        """See HostingHost."""
-        topic_partition, topic_id, registration = change
-        traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
-        traffic.hosted += 1
-        if topic_partition.topic not in INTERNAL_TOPICS:
-            self.batch_work.note(topic_partition.topic, log.config)
-        partition = self._partitions[topic_partition] = Partition(
-            topic_partition=topic_partition,
-            topic_id=topic_id,
-            log=log,
-            high_watermark=log.high_watermark,
-            host=self,
-            config=self._config,
-            stats=self.stats,
-            traffic=traffic,
-        )
-        if self._faults.adopt(partition, registration):
-            self._repairs.note(partition)
-        if log.is_failed:  # before it was its turn
-            self.give_up(partition, StorageFailed(f"{log.directory}: its disk failed"))
-        return partition
-
-    def note_lost(self, partition: Partition) -> None:
-        """See HostingHost."""
-        self._repairs.note(partition)
-
-    def forget(self, partition: Partition) -> None:
-        """See HostingHost."""
-        topic_partition = partition.topic_partition
-        del self._partitions[topic_partition]
-        partition.traffic.hosted -= 1
-        if not partition.traffic.hosted:
-            del self.topic_traffic[topic_partition.topic]
-            self.batch_work.forget(topic_partition.topic)
-        self.followers.stop(partition)
-        self.appends.forget(partition)
-        self.fetches.forget(partition)
-        self._faults.forget(partition)
-        self._listener.on_replica_gone(partition.topic_id, topic_partition.partition)
-        partition.stop(self.hosted.absent(*topic_partition))
+    @property
+    def topic_traffic(self) -> Mapping[str, TopicTraffic]:
+        """By topic, as long as a partition of it is here; in the order in which the topics came."""
+        return self._hosting.topic_traffic
 
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
         """Where a broker is reached by others; None when it is not registered, or without such a listener."""
         return self.hosted.endpoint_of(broker_id, self._config.inter_broker_listener_name)
-
-    # ------------------------------------------------------------------ PartitionHost
-
-    def now_ms(self) -> int:
-        """Monotonic ms of the loop."""
-        return int(self._loop.time() * 1000)
-
-    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
-        """See PartitionHost."""
-        return self.hosted.active_broker_epoch(broker_id)
-
-    def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
-        """See PartitionHost."""
-        return self.hosted.racks(brokers)
-
-    def heard_ms(self, broker_id: BrokerId) -> int:
-        """See PartitionHost."""
-        return self._heard.until_ms(broker_id)
 
     def is_left_alone(self, silence_ms: int) -> bool:
         """Whether this broker leads partitions with other in-sync replicas, and no broker has fetched for `silence_ms`.
 
         While one fetches, it has heard of no other leader; a broker that was fenced leads nothing.
         """
-        since_ms = self.now_ms() - silence_ms
+        since_ms = self.hosted.now_ms() - silence_ms
         if self._heard.is_any_heard_since(since_ms):
             return False
         return any(partition.is_leader and len(partition.isr.committed) > 1 for partition in self.partitions())
 
-    def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
-        """See PartitionHost."""
-        self._proposals.propose(partition, item)
+    def _obey(self) -> None:
+        """Do what partitions have noted. What has changed since is left alone."""
+        events = self._events
+        events.taken()
+        if events.advanced:
+            self.fetches.push_soon()
+        if events.proposed:
+            proposed, events.proposed = events.proposed, {}
+            for partition, item in proposed.items():
+                self._proposals.propose(partition, item)
+        if events.starts:
+            starts, events.starts = events.starts, {}
+            for partition, offset in starts.items():
+                self._rising_starts.note(partition.log, offset)
+        if events.suspected:
+            suspected, events.suspected = events.suspected, {}
+            for partition, offset in suspected.items():
+                if self._hosting.is_hosted(partition):
+                    self._faults.suspect(partition, offset)
+        if events.failed:
+            failed, events.failed = events.failed, {}
+            for partition in failed:
+                if self._hosting.is_hosted(partition):
+                    self.followers.stop(partition)
+        if events.lacking:
+            lacking, events.lacking = events.lacking, {}
+            for partition in lacking:
+                if self._hosting.is_hosted(partition):
+                    if partition.missed_below > NO_OFFSET:
+                        self.followers.stop(partition)
+                    self._repairs.note(partition)
 
     # ------------------------------------------------------------------ faulty replicas
-
-    def follow_anew(self, partition: Partition) -> None:
-        """See RepairHost."""
-        self.followers.stop(partition)
-        if not partition.is_leader:
-            self.followers.begin(partition)
-
-    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
-        """See PartitionHost."""
-        if partition.missed_below == NO_OFFSET:
-            logger.warning(
-                "%s: broker %d has compacted away deletions below %d, and this replica ends at %d: it may hold what was deleted, "
-                "so it is out of the ISR and eligible for nothing until it is filled anew",
-                partition.topic_partition,
-                partition.leader_id,
-                missed_below,
-                partition.log.log_end_offset,
-            )
-        partition.missed_below = missed_below
-        self.followers.stop(partition)
-        self._repairs.note(partition)
-
-    def take_refilled(self, partition: Partition, refill: Refill) -> None:
-        """See RefillHost."""
-        self._logs.refills.put_in_place(refill)
-        self.forget(partition)
-        self._hosting.host_again(partition.topic_partition)
 
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The
@@ -445,27 +396,14 @@ class ReplicaManager(LogManagerListener):
         if partition is not None and partition.log is log:
             self._repairs.note(partition)
 
-    def suspect(self, partition: Partition, offset: Offset) -> None:
-        """See PartitionHost."""
-        self._faults.suspect(partition, offset)
-
     # ------------------------------------------------------------------ failing disks
 
     def on_directory_failed(self, directory: str, error: OSError) -> None:
         """A log directory has failed: its partitions are served no more until the broker starts again."""
         for partition in tuple(self._partitions.values()):
             if partition.log_directory == directory:
-                self.give_up(partition, error)
+                partition.give_up(error)
         self._listener.on_directory_failed(directory, error)
-
-    def give_up(self, partition: Partition, error: Exception) -> None:
-        """See PartitionHost."""
-        if partition.storage_error is not None or isinstance(error, NoRoom):
-            return  # the log manager knows of a want of room, and reports it to `on_room_changed`
-        logger.error("%s: its disk failed, giving it up: %s", partition.topic_partition, error)
-        self.followers.stop(partition)
-        failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{partition.topic_partition}: {error}")
-        partition.fail_storage(failure)
 
     # ------------------------------------------------------------------ tasks
 
@@ -497,7 +435,7 @@ class ReplicaManager(LogManagerListener):
     async def _watch_isrs(self) -> None:
         while True:
             await asyncio.sleep(self._config.replica_lag_time_ms_max / 2 / 1000)
-            now_ms = self.now_ms()
+            now_ms = self.hosted.now_ms()
             self.fetches.vouch()
             for partition in tuple(self._partitions.values()):
                 isr_changes.shrink_isr(partition, now_ms=now_ms)

@@ -1,6 +1,6 @@
 """One partition on this broker: led or followed, its log, its ISR, its high watermark, and who waits for it.
 
-May touch:  barnabas_log, its host (an interface).        Must not touch: asyncio, clock, network, the controller.
+May touch:  barnabas_log, the image, events to note.      Must not touch: asyncio, clock, network, the controller.
 Invariants: HW <= LEO, on the leader HW never falls within a leader epoch; an end counts for the HW only when durable;
             one ISR proposal at a time, and it is settled by the controller's refusal or by a newer partition epoch in the image.
 Read next:  manager.py, which owns all partitions of a broker; roles.py, reads.py, offset_lookup.py, follower_log.py,
@@ -19,15 +19,15 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 from barnabas_log.config import FlushOnAcks
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import NoRoom, StorageFailed
 from barnabas_log.log_writer import AppendResult
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
+from barnabas_replication.cluster_view import ClusterView
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem
 from barnabas_replication.errors import (
@@ -39,8 +39,10 @@ from barnabas_replication.errors import (
     OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
+from barnabas_replication.heard import Heard
 from barnabas_replication.isr import IsrState
 from barnabas_replication.purgatory import ProduceQueue, WaitingList
+from barnabas_replication.replica_events import ReplicaEvents
 from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.requests import (
     Buffer,
@@ -64,68 +66,20 @@ from barnabas_wire.kafka.ids import (
 logger = logging.getLogger(__name__)
 
 
-class PartitionHost(Protocol):
-    """What a partition needs of the broker around it."""
-
-    broker_id: BrokerId
-
-    def now_ms(self) -> int:
-        """Monotonic time, for lag."""
-        ...
-
-    def broker_epoch(self) -> int:
-        """This broker's own epoch."""
-        ...
-
-    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
-        """Epoch of an unfenced broker that is not shutting down, as the image has it; None for any other."""
-        ...
-
-    def racks(self, brokers: Iterable[BrokerId]) -> Mapping[BrokerId, str | None]:
-        """Racks of those of the brokers that serve clients."""
-        ...
-
-    def heard_ms(self, broker_id: BrokerId) -> int:
-        """When the broker's last fetch came, of whichever partitions; a time long ago when none did."""
-        ...
-
-    def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
-        """Send the proposal to the controller; the answer comes to `on_isr_outcome`."""
-        ...
-
-    def suspect(self, partition: Partition, offset: Offset) -> None:
-        """A follower does not take what our log holds at `offset`: it may be damaged."""
-        ...
-
-    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
-        """The leader has forgotten deletions below that offset which this replica may never have had."""
-        ...
-
-    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """Move the start of its log up, once that is saved: what a follower reports to its leader must not fall again."""
-        ...
-
-    def on_high_watermark_advance(self, partition: Partition) -> None:
-        """A leader's HW moved: followers that hear nothing else shall hear of it soon."""
-        ...
-
-    def give_up(self, partition: Partition, error: Exception) -> None:
-        """Its log cannot be written: serve nothing from it until the broker starts again. Want of room is no reason."""
-        ...
-
-
 class Partition:
     """One replica on this broker. Owned by the data loop; every method is synchronous."""
 
     __slots__ = (
         "append_refusal",
+        "cluster",
         "config",
         "consumer_fetches",
+        "events",
         "faulty_replicas",
         "follower_fetches",
         "has_room",
+        "heard",
         "high_watermark",
-        "host",
         "is_corrupt",
         "is_known_corrupt",
         "is_known_lost",
@@ -162,14 +116,18 @@ class Partition:
         topic_id: Uuid,
         log: UnifiedLog,
         high_watermark: Offset,
-        host: PartitionHost,
+        cluster: ClusterView,
+        heard: Heard,
+        events: ReplicaEvents[Partition],
         config: ReplicationConfig,
         stats: Stats,
         traffic: TopicTraffic,
     ) -> None:
         """high_watermark: from the checkpoint; cut to what the log really has."""
         self.config = config
-        self.host = host
+        self.cluster = cluster
+        self.heard = heard
+        self.events = events
         self.stats = stats
         self.traffic = traffic
         self.topic_partition = topic_partition
@@ -271,7 +229,7 @@ class Partition:
     @property
     def is_known_out_of_sync(self) -> bool:
         """Whether the cluster knows that this replica is damaged and out of the ISR: nobody counts on what it holds."""
-        return self.is_known_corrupt and self.host.broker_id not in self.isr.committed
+        return self.is_known_corrupt and self.cluster.broker_id not in self.isr.committed
 
     @property
     def min_isr(self) -> int:
@@ -315,6 +273,16 @@ class Partition:
         self.proposal = None
         self.dismiss(error)
 
+    def give_up(self, error: Exception) -> None:
+        """Its log cannot be written: serve nothing from it until the broker starts again. Want of room is no reason."""
+        if self.storage_error is not None or isinstance(error, NoRoom):
+            return  # the log manager knows of a want of room, and reports it by itself
+        logger.error("%s: its disk failed, giving it up: %s", self.topic_partition, error)
+        self.fail_storage(
+            error if isinstance(error, StorageFailed) else StorageFailed(f"{self.topic_partition}: {error}")
+        )
+        self.events.on_failed(self)
+
     def set_room(self, has_room: bool) -> None:
         """Whether the log may grow. Without room appends are refused with an error that clients retry; reads go on."""
         self.has_room = has_room
@@ -322,7 +290,7 @@ class Partition:
             self.append_refusal = None
             if not has_room:
                 self.append_refusal = NoRoom(
-                    f"{self.topic_partition}: the log directory of broker {self.host.broker_id} is full; free space there, "
+                    f"{self.topic_partition}: the log directory of broker {self.cluster.broker_id} is full; free space there, "
                     "it takes records again by itself"
                 )
 
@@ -336,7 +304,7 @@ class Partition:
 
     def not_leader(self) -> NotLeaderOrFollower:
         """The refusal of what only the leader does."""
-        return NotLeaderOrFollower(f"broker {self.host.broker_id} does not lead {self.topic_partition}")
+        return NotLeaderOrFollower(f"broker {self.cluster.broker_id} does not lead {self.topic_partition}")
 
     # ------------------------------------------------------------------ the leader's writes
 
@@ -400,7 +368,7 @@ class Partition:
         if self.consumer_fetches:
             self.consumer_fetches.wake()
         if self.remotes:
-            self.host.on_high_watermark_advance(self)
+            self.events.on_high_watermark_advance(self)
         self.settle_log_start()
 
     def _is_about_to_join(self, replica: RemoteReplica, now_ms: int) -> bool:
@@ -418,7 +386,7 @@ class Partition:
     def is_silent(self, broker_id: BrokerId, now_ms: int) -> bool:
         """Whether nothing was heard from the follower for replica.fetch.silence.ms.max; see isr.is_silent."""
         return rules.is_silent(
-            heard_ms=self.host.heard_ms(broker_id),
+            heard_ms=self.heard.until_ms(broker_id),
             leading_since_ms=self.leading_since_ms,
             now_ms=now_ms,
             silence_ms_max=self.config.replica_fetch_silence_ms_max,
@@ -437,7 +405,7 @@ class Partition:
         if len(self.replicas) == 1:
             log.is_start_doubted = False  # nobody else knows, and that was said when it was opened
             return
-        followers = [self.remotes.get(each) for each in self.isr.committed if each != self.host.broker_id]
+        followers = [self.remotes.get(each) for each in self.isr.committed if each != self.cluster.broker_id]
         start = witnessed_start(
             log_start_offset=log.log_start_offset,
             high_watermark=self.high_watermark,
@@ -446,7 +414,7 @@ class Partition:
         if start is None:
             return
         if start > log.log_start_offset:
-            self.host.raise_log_start(self, start)
+            self.events.raise_log_start(self, start)
         else:
             log.is_start_doubted = False
             logger.info("%s: the log starts at %d, as its in-sync followers confirm", self.topic_partition, start)
@@ -458,10 +426,10 @@ class Partition:
         """
         if not self.log.is_start_doubted or not self.is_leader or len(self.replicas) == 1:
             return
-        waited_ms = self.host.now_ms() - self.leading_since_ms
+        waited_ms = self.cluster.now_ms() - self.leading_since_ms
         if len(self.isr.committed) > 1 or waited_ms < self.config.replica_lag_time_ms_max:
             raise OffsetNotAvailable(
-                f"{self.topic_partition}: broker {self.host.broker_id} does not know for sure where its log starts, and waits for "
+                f"{self.topic_partition}: broker {self.cluster.broker_id} does not know for sure where its log starts, and waits for "
                 "what its in-sync followers say; ask again"
             )
 
@@ -478,12 +446,12 @@ class Partition:
         """Unfenced, not shutting down, whole, and the same incarnation that the controller knows (KIP-903)."""
         if replica.broker_id in self.faulty_replicas:
             return False
-        registered = self.host.registered_broker_epoch(replica.broker_id)
+        registered = self.cluster.active_broker_epoch(replica.broker_id)
         return registered is not None and replica.broker_epoch == registered
 
     def is_known_incarnation(self, broker_id: BrokerId, broker_epoch: int) -> bool:
         """Whether the incarnation is the one that ISRs mean, as far as we have heard. A fenced broker is in none."""
-        return self.host.registered_broker_epoch(broker_id) in (None, broker_epoch)
+        return self.cluster.active_broker_epoch(broker_id) in (None, broker_epoch)
 
     def install_isr(self, members: tuple[BrokerId, ...], partition_epoch: int, now_ms: int) -> None:
         """Take the ISR of the image; it settles whatever was proposed. The image's settings are in place before."""

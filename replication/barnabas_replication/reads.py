@@ -159,7 +159,7 @@ def _preferred_read_replica(partition: Partition, client_rack: str, offset: Offs
     return preferred_read_replica(
         client_rack=client_rack,
         leader_id=partition.leader_id,
-        racks=partition.host.racks(partition.replicas),
+        racks=partition.cluster.racks(partition.replicas),
         replicas=partition.remotes.values(),
         in_sync=partition.isr.committed,
         fetch_offset=offset,
@@ -193,7 +193,7 @@ def _note_repeat(partition: Partition, replica_id: BrokerId, offset: Offset) -> 
     count = count + 1 if known == offset else 1
     partition.repeats[replica_id] = (offset, count % SUSPECT_REPEATS)
     if count == SUSPECT_REPEATS:
-        partition.host.suspect(partition, offset)
+        partition.events.suspect(partition, offset)
 
 
 def _note_follower(

@@ -18,38 +18,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas_log.forgotten import Copied
 from barnabas_log.manager import LogManager
-from barnabas_log.refills import Refill
+from barnabas_replication.hosting import Hosting
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition, Peer, PeerFactory
 from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import Endpoint, Epoch, Offset
 from barnabas_wire.records.batch import read_header
 
 logger = logging.getLogger(__name__)
 
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
-
-
-class RefillHost(Protocol):
-    """What a refill needs of the broker around it."""
-
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """The partition hosted here, or None."""
-        ...
-
-    def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
-        """Where a broker is reached by others."""
-        ...
-
-    def take_refilled(self, partition: Partition, refill: Refill) -> None:
-        """Host the partition with its second log. Raises StorageFailed, OutOfDescriptors."""
-        ...
 
 
 class _Goal(NamedTuple):
@@ -61,19 +45,20 @@ class _Goal(NamedTuple):
     """It is whole once it has come that far."""
 
 
-async def fill_anew(partition: Partition, *, host: RefillHost, logs: LogManager, peers: PeerFactory) -> bool:
+async def fill_anew(
+    partition: Partition, *, hosting: Hosting, logs: LogManager, leader: Endpoint | None, peers: PeerFactory
+) -> bool:
     """Fill a second log and let it take the first one's place; returns whether that was done.
 
-    Raises KafkaError, OSError or TimeoutError where it is to be tried again.
+    leader: where it listens for other brokers. Raises KafkaError, OSError or TimeoutError where it is to be tried again.
     """
     leader_id, epoch = partition.leader_id, partition.leader_epoch
-    endpoint = host.endpoint_of(leader_id)
-    if endpoint is None:
+    if leader is None:
         raise ConnectionError(f"broker {leader_id} has no listener for other brokers")
 
     def is_wanted() -> bool:
         return (
-            host.partition(partition.topic_partition) is partition
+            hosting.is_hosted(partition)
             and (partition.leader_id, partition.leader_epoch) == (leader_id, epoch)
             and not partition.is_leader
             and partition.storage_error is None
@@ -82,7 +67,7 @@ async def fill_anew(partition: Partition, *, host: RefillHost, logs: LogManager,
         )
 
     refill = await logs.refills.begin(partition.log)
-    peer = peers(leader_id, endpoint)
+    peer = peers(leader_id, leader)
     try:
         goal: _Goal | None = None
         begin = partition.log.log_start_offset
@@ -109,7 +94,8 @@ async def fill_anew(partition: Partition, *, host: RefillHost, logs: LogManager,
         await logs.refills.seal(refill)
         if not is_wanted():
             return False
-        host.take_refilled(partition, refill)
+        logs.refills.put_in_place(refill)
+        hosting.host_again(partition)
         return True
     finally:
         await peer.close()

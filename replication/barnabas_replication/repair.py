@@ -26,7 +26,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas_log import repair
 from barnabas_log import repair as log_repair
@@ -35,12 +35,17 @@ from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import follower_log
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.followers import Followers
+from barnabas_replication.hosted import HostedPartitions
+from barnabas_replication.hosting import Hosting
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import Peer, PeerFactory
-from barnabas_replication.refill import RefillHost, fill_anew
+from barnabas_replication.refill import fill_anew
+from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.requests import Buffer, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Endpoint, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import MAGIC, CorruptBatch, crc_is_valid, iterate_batches
 
 logger = logging.getLogger(__name__)
@@ -153,22 +158,8 @@ def _is_whole_again(partition: Partition) -> bool:
     return (
         partition.is_refilled
         and not partition.is_leader
-        and partition.leader_id not in (NO_BROKER, partition.host.broker_id)
+        and partition.leader_id not in (NO_BROKER, partition.cluster.broker_id)
     )
-
-
-class RepairHost(RefillHost, Protocol):
-    """What repairs need of the broker around them."""
-
-    def follow_anew(self, partition: Partition) -> None:
-        """Have the leader's fetcher begin at the log's end, which is another than the leader knows."""
-        ...
-
-    broker_id: BrokerId
-
-    def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
-        """See ReplicaManager.set_fault."""
-        ...
 
 
 class Cut(NamedTuple):
@@ -202,8 +193,22 @@ class _Patient:
 class Repairs:
     """The damaged replicas of one broker. `run` is the owner task; the rest is called on the same loop."""
 
-    def __init__(self, *, host: RepairHost, logs: LogManager, peers: PeerFactory) -> None:
-        self._host = host
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        *,
+        config: ReplicationConfig,
+        hosting: Hosting,
+        followers: Followers,
+        faults: ReplicaFaults,
+        logs: LogManager,
+        peers: PeerFactory,
+    ) -> None:
+        self._hosted = hosted
+        self._config = config
+        self._hosting = hosting
+        self._followers = followers
+        self._faults = faults
         self._logs = logs
         self._peers = peers
         self._patients: dict[TopicPartition, _Patient] = {}
@@ -215,10 +220,10 @@ class Repairs:
         patient = self._patients.setdefault(partition.topic_partition, _Patient())
         if partition.log.damage:
             patient.is_proved = True
-            self._host.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
+            self._faults.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
         elif partition.missed_below > NO_OFFSET:
             patient.is_proved |= was_sound
-            self._host.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
+            self._faults.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
         elif not partition.is_corrupt:
             patient.is_proved = True  # what was damaged is gone: its producers are still to be read anew
         self._is_due.set()
@@ -243,13 +248,13 @@ class Repairs:
                     loop.call_later(LOOK_EVERY_S, self._is_due.set)
 
     async def _look_after(self, name: TopicPartition, patient: _Patient, tasks: asyncio.TaskGroup) -> None:
-        partition = self._host.partition(name)
+        partition = self._hosted.partitions.get(name)
         if partition is None and asyncio.get_running_loop().time() < patient.returns_until_s:
             return
         if partition is None or partition.storage_error is not None:
             del self._patients[name]
             return
-        log, me = partition.log, self._host.broker_id
+        log, me = partition.log, self._hosted.broker_id
         damages = [damage for damage in log.damage if damage.end_offset > log.log_start_offset]
         if patient.is_proving and not damages and not self._logs.repairs.is_check_requested(log):
             patient.is_proved = True
@@ -268,12 +273,12 @@ class Repairs:
                 return
             if not await self._logs.repairs.reload_producers(log):
                 return
-            if log.damage or self._host.partition(name) is not partition:
+            if log.damage or self._hosted.partitions.get(name) is not partition:
                 return  # looked at anew
             del self._patients[name]
             if patient.cut is not None:
                 self._logs.repairs.count_fetched_anew(log, patient.cut.ranges)
-            self._host.set_fault(name, None)
+            self._faults.set_fault(name, None)
         elif step is RepairStep.PROVE:
             if not patient.is_proving:
                 patient.is_proving = True
@@ -296,7 +301,9 @@ class Repairs:
             except (StorageFailed, OutOfDescriptors):
                 return  # the log has informed its listener, or is cut at the next look
             patient.cut = cut
-            self._host.follow_anew(partition)
+            self._followers.stop(partition)  # at the log end, which is another than the leader knows
+            if not partition.is_leader:
+                self._followers.begin(partition)
             logger.warning("%s: cut at offset %d, before %s; it is fetched again", name, log.log_end_offset, damages[0])
         else:
             await self._refetch(name, partition, patient, damages[0])
@@ -337,7 +344,13 @@ class Repairs:
     async def _refill(self, name: TopicPartition, partition: Partition, patient: _Patient) -> None:
         missed_below, leader_id = partition.missed_below, partition.leader_id
         try:
-            if await fill_anew(partition, host=self._host, logs=self._logs, peers=self._peers):
+            if await fill_anew(
+                partition,
+                hosting=self._hosting,
+                logs=self._logs,
+                leader=self._endpoint_of(leader_id),
+                peers=self._peers,
+            ):
                 patient.is_proved, patient.is_unrepairable, patient.failures = True, False, 0
                 patient.returns_until_s = asyncio.get_running_loop().time() + RETURN_S
         except (KafkaError, OSError, TimeoutError) as error:
@@ -359,7 +372,7 @@ class Repairs:
                 self._is_due.set()
                 return
             batches = await self._fetch(partition, damage)
-            is_same = self._host.partition(name) is partition and partition.leader_epoch == epoch
+            is_same = self._hosted.partitions.get(name) is partition and partition.leader_epoch == epoch
             if not is_same or partition.is_leader or damage not in log.damage:
                 return  # looked at anew, with what is true then
             if log.base_offsets[-1] == damage.segment:
@@ -398,10 +411,13 @@ class Repairs:
             error or type(error).__name__,
         )
 
+    def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
+        return self._hosted.endpoint_of(broker_id, self._config.inter_broker_listener_name)
+
     async def _fetch(self, partition: Partition, damage: DamagedRange) -> bytes:
         """The range's batches, from the leader, proved. Raises KafkaError, OSError, TimeoutError."""
         leader_id, log = partition.leader_id, partition.log
-        endpoint = self._host.endpoint_of(leader_id)
+        endpoint = self._endpoint_of(leader_id)
         if endpoint is None:
             raise ConnectionError(f"broker {leader_id} has no listener for other brokers")
         first, end = damage.first_offset, damage.end_offset

@@ -128,7 +128,7 @@ def _take_replicas(partition: Partition, registration: PartitionRegistration, no
 
 def _take_faults(partition: Partition, registration: PartitionRegistration) -> None:
     partition.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
-    own = registration.fault_of(partition.host.broker_id)
+    own = registration.fault_of(partition.cluster.broker_id)
     partition.is_known_corrupt = own in (ReplicaFault.CORRUPT, ReplicaFault.LOST)
 
 
@@ -136,7 +136,7 @@ def _remotes_of(
     partition: Partition, registration: PartitionRegistration, now_ms: int
 ) -> dict[BrokerId, RemoteReplica]:
     """The followers as the leader sees them: those that it knows as they are, the others as at the start of an epoch."""
-    me, end = partition.host.broker_id, partition.log.log_end_offset
+    me, end = partition.cluster.broker_id, partition.log.log_end_offset
     return {
         broker_id: partition.remotes.get(broker_id)
         or initial_replica(broker_id, is_in_sync=broker_id in registration.isr, leader_end_offset=end, now_ms=now_ms)

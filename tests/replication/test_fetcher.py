@@ -252,7 +252,6 @@ async def test_a_log_that_fails_while_it_is_looked_at_is_given_up_alone(
         raise StorageFailed("injected")
 
     monkeypatch.setattr(UnifiedLog, "write_pending", fail)
-    monkeypatch.setattr(bench.bench.host, "give_up", lambda partition, error: bench.fetcher.remove(partition))
     task = asyncio.create_task(bench.fetcher.run())
     await eventually(lambda: not len(bench.fetcher) or task.done())
     await asyncio.sleep(0.01)

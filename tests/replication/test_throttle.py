@@ -97,8 +97,8 @@ async def test_a_replica_out_of_sync_waits_for_its_throttle_and_nobody_waits_for
         assert manager is not None
         throttle: ThrottleSide = getattr(manager.throttle, side)
         throttle.set_topic("t", ThrottledReplicas(is_every=True))
-        throttle.set_rate(1_000_000, manager.now_ms())
-        throttle.take(10**12, manager.now_ms())
+        throttle.set_rate(1_000_000, manager.hosted.now_ms())
+        throttle.take(10**12, manager.hosted.now_ms())
         await asyncio.sleep(0.05)  # a fetch that was made before the throttle fails first
         fetches = len(cluster.fetches)
         cluster.cut_links.clear()
@@ -108,7 +108,7 @@ async def test_a_replica_out_of_sync_waits_for_its_throttle_and_nobody_waits_for
             await eventually(lambda: any(follower == 3 for follower, _, _ in cluster.fetches[fetches:]))
         await asyncio.sleep(0.4)  # longer than its back-off: unthrottled it would be back by now
         assert cluster[3].partition("t").log.log_end_offset == 0
-        throttle.set_rate(None, manager.now_ms())
+        throttle.set_rate(None, manager.hosted.now_ms())
         throttle.set_topic("t", ThrottledReplicas())
         await cluster[1].produce("t", batch(1))
         await eventually(lambda: cluster[1].partition("t").isr.committed == {1, 2, 3})

@@ -213,7 +213,7 @@ def _late_controller_gives_no_time_back(patch: pytest.MonkeyPatch) -> None:
 
 def _fetch_of_an_earlier_life_counts(patch: pytest.MonkeyPatch) -> None:
     def is_known_incarnation(self: Partition, broker_id: Any, broker_epoch: int) -> bool:
-        registered = self.host.registered_broker_epoch(broker_id)
+        registered = self.cluster.active_broker_epoch(broker_id)
         return registered is None or broker_epoch <= registered
 
     patch.setattr(Fetches, "_is_from_earlier_life", lambda self, request: False)

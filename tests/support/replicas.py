@@ -79,7 +79,8 @@ def registration(
 
 
 class PlainHost:
-    """A PartitionHost that remembers what it was asked for. Broker epochs: 10 + broker id, all active."""
+    """Stands for the cluster, for what was heard of it, and for events: it remembers what was noted. Broker epochs: 10 + broker id,
+    all active."""
 
     def __init__(self, broker_id: int = 1) -> None:
         self.broker_id = BrokerId(broker_id)
@@ -88,7 +89,8 @@ class PlainHost:
         self.proposed: list[AlterPartitionItem] = []
         self.suspected: list[int] = []
         self.advanced = 0
-        self.given_up: list[Exception] = []
+        self.given_up: list[Partition] = []
+        self.lacking: list[Partition] = []
         self.heard: dict[int, int] = {}
         """By follower; always just now where nothing is said."""
 
@@ -98,13 +100,13 @@ class PlainHost:
     def broker_epoch(self) -> int:
         return self.epochs[self.broker_id]
 
-    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
+    def active_broker_epoch(self, broker_id: BrokerId) -> int | None:
         return self.epochs.get(broker_id)
 
     def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
         return dict.fromkeys(brokers)
 
-    def heard_ms(self, broker_id: BrokerId) -> int:
+    def until_ms(self, broker_id: BrokerId) -> int:
         return self.heard.get(broker_id, self.time_ms)
 
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
@@ -113,8 +115,8 @@ class PlainHost:
     def suspect(self, partition: Partition, offset: Offset) -> None:
         self.suspected.append(offset)
 
-    def fill_anew(self, partition: Partition, missed_below: Offset) -> None:
-        partition.missed_below = missed_below
+    def on_lacking(self, partition: Partition) -> None:
+        self.lacking.append(partition)
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         partition.log.delete_records_before(offset)
@@ -122,8 +124,8 @@ class PlainHost:
     def on_high_watermark_advance(self, partition: Partition) -> None:
         self.advanced += 1
 
-    def give_up(self, partition: Partition, error: Exception) -> None:
-        self.given_up.append(error)
+    def on_failed(self, partition: Partition) -> None:
+        self.given_up.append(partition)
 
 
 class PartitionBench:
@@ -153,7 +155,9 @@ class PartitionBench:
             topic_id=TOPIC_ID,
             log=self.log,
             high_watermark=Offset(0),
-            host=self.host,
+            cluster=self.host,  # type: ignore[arg-type]
+            heard=self.host,  # type: ignore[arg-type]
+            events=self.host,  # type: ignore[arg-type]
             config=self.config,
             stats=self.stats,
             traffic=TopicTraffic(),

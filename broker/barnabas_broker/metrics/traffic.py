@@ -71,7 +71,7 @@ def throttle_families(sources: NodeSources) -> Iterator[Metric]:
     manager = sources.replicas
     if manager is None:
         return
-    now_ms = manager.now_ms()
+    now_ms = manager.hosted.now_ms()
     sides = (("leader", manager.throttle.as_leader), ("follower", manager.throttle.as_follower))
     yield gauge(
         "replication_throttle_rate_bytes",

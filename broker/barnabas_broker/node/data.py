@@ -198,7 +198,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
     await server.start()
 
     def update_throttles(delta: MetadataDelta, image: MetadataImage) -> None:
-        settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
+        settings.apply_throttles(replicas.throttle, delta, image, replicas.hosted.now_ms())
 
     gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
     watch = CutOffWatch(
