@@ -47,6 +47,38 @@ def test_no_module_is_named_after_nothing() -> None:
     assert not [path for path in modules() if path.stem in NAMELESS]
 
 
+FILE = re.compile(r"(?<![\w*<>/.…-])(?:[\w-]+/(?:…/)?)*\w+\.py\b")
+"""A file as texts name it: as much of its path as tells it from others, without the package folder, or with … for it."""
+
+
+def ends_of_paths() -> set[str]:
+    """Every way in which a text may name a Python file of the repository."""
+    found: set[str] = set()
+    for path in (path for root in (*SOURCE_ROOTS, "deploy", "docs", "tests") for path in (ROOT / root).rglob("*.py")):
+        path = path.relative_to(ROOT)
+        for parts in (path.parts, (path.parts[0], *path.parts[2:]), (path.parts[0], "…", *path.parts[2:])):
+            found.update("/".join(parts[begin:]) for begin in range(len(parts)))
+    return found
+
+
+def test_every_file_that_a_docstring_names_exists() -> None:
+    known = ends_of_paths()
+    missing = []
+    for path in [*modules(), *sorted((ROOT / "tests").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                named = FILE.findall(ast.get_docstring(node) or "")
+                missing += [f"{path.relative_to(ROOT)}: {name}" for name in named if name not in known]
+    assert not missing, "what to read next is not there"
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    known = ends_of_paths()
+    named = FILE.findall((ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) > 60
+    assert not [name for name in named if name not in known]
+
+
 def test_no_source_root_is_a_package() -> None:
     assert not [root for root in SOURCE_ROOTS if (ROOT / root / "__init__.py").exists()]
 

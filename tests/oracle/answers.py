@@ -3,7 +3,7 @@
 May touch:  sockets to the two brokers.       Must not touch: their files, Java.
 Invariants: both sides get the same bytes, save for what only the side knows (topic, member and producer ids); every answer
             is encoded again by our codec and must come out byte for byte as it came in.
-Read next:  cases.py (what is asked), test_answers.py (what may differ).
+Read next:  cases/ (what is asked), test_answers.py (what may differ).
 """
 
 from __future__ import annotations

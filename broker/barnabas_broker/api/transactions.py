@@ -4,7 +4,8 @@ PrepareTxn v0 (our own).
 May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
 Invariants: every topic and partition of a request is answered once, in its order; an answer to EndTxn leaves once the end is decided
             for good, before its markers.
-Read next:  barnabas_coordination/transaction/state.py (the rules and their codes), transactional_produce.py, init_producer_id.py.
+Read next:  barnabas_coordination/transaction/state.py (the rules and their codes), writes.py beside it,
+            init_producer_id.py.
 
 Behaviour: AddPartitionsToTxn comes from clients up to v3 and from brokers from v4 on, with many transactions, to add (the client
 speaks transaction.version 2) or only to ask (`verify_only`). One unknown partition fails all of a client's, the others with

@@ -4,7 +4,7 @@ May touch:  image, partition_change.   Must not touch: everything that waits.
 Invariants: only the broker that holds a replica reports on it; a fault stays until its broker clears it, or the replica is
             dropped or created again; a report that changes nothing writes nothing.
 Read next:  partition_change.py, which describes the effect of a fault on leader, ISR and ELR;
-            barnabas_broker/metadata/replica_faults.py, which reports.
+            barnabas_broker/metadata/replica_reports.py, which reports.
 
 Differs from Kafka, which knows only faulty directories (KIP-858): rot harms one replica, and a full disk does not harm reads.
 """
