@@ -21,6 +21,7 @@ from typing import Any
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_replication.config import SESSIONLESS_SIZE
+from barnabas_simulation.client_calls import Calls, DirectCalls
 from barnabas_simulation.compaction import CompactingClient
 from barnabas_simulation.fault_list import FaultList
 from barnabas_simulation.faults import Faults
@@ -31,7 +32,8 @@ from barnabas_simulation.nodes import SimulatedNode
 from barnabas_simulation.operators import Operators
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Figures
-from barnabas_simulation.swarm import Slant, Swarm
+from barnabas_simulation.strangers import Listening
+from barnabas_simulation.swarm import LISTENING_EVERY, Slant, Swarm
 from barnabas_simulation.transactions import TransactionWorkload
 from barnabas_simulation.workload import ChurningClient, Client, settings_of_topics
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -87,6 +89,10 @@ class Cluster:
         self.network.strikes = self.strikes
         self.network.on_proposal = self.faults.after_proposal
         self.network.on_double = self.faults.after_double
+        self.listening: Listening | None = None
+        if self.swarm.streams is not None:
+            self.listening = Listening(self, TOPIC, streams=self.swarm.streams)
+            self.loop.sockets = self.listening.sockets
         self._steps = steps
         self._is_traced = trace
         self._hash = hashlib.blake2b(digest_size=8)
@@ -109,6 +115,8 @@ class Cluster:
         self.clients = [
             Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(self.partitions)
         ]
+        if self.listening is not None:
+            self.clients += self.listening.clients
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
         if self.swarm.is_compacting and not self.swarm.is_transacting:
@@ -119,7 +127,10 @@ class Cluster:
 
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""
-        return Swarm.draw(self.random, self.slant)
+        swarm = Swarm.draw(self.random, self.slant)
+        if self.slant is Slant.LISTENERS or self.seed % LISTENING_EVERY == LISTENING_EVERY - 1:
+            return swarm.with_listeners(Random(f"{self.seed} listens"))
+        return swarm
 
     def make_faults(self) -> Faults:
         """Who breaks what."""
@@ -152,6 +163,8 @@ class Cluster:
             node.start()
         async with asyncio.timeout(START_S):
             await self._create_topic()
+            if self.listening is not None:
+                await self.listening.prepare()
         for client in self.clients:
             client.start()
         if self.transacting is not None:
@@ -159,6 +172,8 @@ class Cluster:
             self._steps += self.loop.steps
         self.faults.start()
         self.operators.start()
+        if self.listening is not None:
+            self.listening.start()
         while self.loop.steps < self._steps:
             await asyncio.sleep(0.05)
         await self._calm()
@@ -169,6 +184,8 @@ class Cluster:
         """Heal everything; the cluster must come back by itself, and the history must be clean."""
         self.note("calm", 0, 0)
         self.faults.calm()
+        if self.listening is not None:
+            self.listening.stop()
         for client in self.clients:
             client.stop()
         await self._until_none(self.invariants.led_where_it_failed, "power and network are back")
@@ -197,7 +214,7 @@ class Cluster:
         if self.swarm.replica_lag_ms < 4 * self.swarm.replica_silence_ms:
             return
         for client in self.clients:
-            found = self.invariants.registration(client) if client.is_kept else None
+            found = self.invariants.registration(client) if client.is_kept and client.is_prompt else None
             if found is None or len(found.isr) <= self.invariants.minimum(client.topic):
                 continue
             follower = self.random.choice([member for member in found.isr if member != found.leader])
@@ -245,6 +262,10 @@ class Cluster:
             if error is None or error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return
 
+    def calls(self) -> Calls:
+        """How one more client reaches the brokers."""
+        return DirectCalls(self) if self.listening is None else self.listening.calls()
+
     def strikes(self, kind: str, source: int, target: int = -1) -> bool:
         """A fault is about to happen; False when this one is left out."""
         return self.fault_list.strikes(int(self.loop.time() * 1e6), kind, source, target)
@@ -260,6 +281,8 @@ class Cluster:
         if self.network.failures:
             raise self.network.failures[0] or RuntimeError("a task failed")
         self.faults.look()
+        if self.listening is not None:
+            self.listening.laws.look()
         self.invariants.check()
 
     def note(self, kind: str, source: int, target: int) -> None:

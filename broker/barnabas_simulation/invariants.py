@@ -30,6 +30,7 @@ from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.operators import MINIMUM
 from barnabas_simulation.partition_model import FollowedLog, LawBroken, PartitionModel
 from barnabas_simulation.run import Run
+from barnabas_simulation.strangers import Listening
 from barnabas_simulation.transactions import OUTPUT_TOPIC, TransactionWorkload
 from barnabas_simulation.workload import Client, Producer, ids_of
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
@@ -41,6 +42,7 @@ class JudgedRun(Run, Protocol):
 
     clients: list[Client]
     transacting: TransactionWorkload | None
+    listening: Listening | None
 
 
 MIN_INSYNC_REPLICAS = 2
@@ -467,7 +469,9 @@ class Invariants:
                 reason = self._unsettled_partition(TopicPartition(topic.name, number), topic.id, registered)
                 if reason is not None:
                     return reason
-        return None if self._cluster.transacting is None else self._cluster.transacting.unsettled()
+        if self._cluster.transacting is not None and (reason := self._cluster.transacting.unsettled()) is not None:
+            return reason
+        return None if self._cluster.listening is None else self._cluster.listening.unsettled()
 
     def _unsettled_partition(
         self, name: TopicPartition, topic_id: Uuid, registered: PartitionRegistration

@@ -11,7 +11,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas_simulation.sockets import SimulatedServer, SimulatedSockets, StreamEnd
 
 WALL_START_MS = 1_700_000_000_000
 """What wall clocks show when a run begins, ms since 1970."""
@@ -63,6 +66,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.stalls = 0
         self.after_turn: Callable[[], None] = lambda: None
         """Called after every turn of the loop; what it raises ends the run."""
+        self.sockets: SimulatedSockets | None = None
+        """Where connections lead; None: nobody connects."""
         self._turns_at_one_time = 0
         self._clock_resolution = math.ulp(0.0)
         """asyncio runs timers before their time by less than this. Who then compares the two waits again, and a clock that does not
@@ -85,6 +90,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = math.ulp(self._now_s)
         self.stood_still_s += seconds
         self.stalls += 1
+
+    async def create_server(  # type: ignore[override]  # as far as the product asks for it
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **options: Any
+    ) -> SimulatedServer:
+        """See asyncio."""
+        assert self.sockets is not None, "a run without sockets has no listeners"
+        return self.sockets.bind(protocol_factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **options: Any
+    ) -> tuple[StreamEnd, Any]:
+        """See asyncio."""
+        assert self.sockets is not None, "a run without sockets has no connections"
+        return await self.sockets.connect(protocol_factory, host, port)
+
+    def add_writer(self, fd: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        """See asyncio."""
+        assert self.sockets is not None, "a run without sockets has no connections"
+        self.sockets.add_writer(fd, callback)
+
+    def remove_writer(self, fd: int) -> bool:  # type: ignore[override]
+        """See asyncio."""
+        return self.sockets is not None and self.sockets.remove_writer(fd)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no socket events."""

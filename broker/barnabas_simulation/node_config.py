@@ -15,6 +15,7 @@ from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.raft.voters import Voter
 from barnabas_simulation.compaction import BACKOFF_MS, MAP_BYTES
+from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS
 from barnabas_simulation.operators import SEGMENT_BYTES_UNIT
 from barnabas_simulation.swarm import LogShape, Swarm
 from barnabas_wire.kafka.ids import BrokerId
@@ -53,6 +54,19 @@ PROPERTIES = {
 """What every simulated node has in its file."""
 
 
+SECURED = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.name.clients.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.clients.plain.sasl.jaas.config": "PlainLoginModule required "
+    + " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
+    + ";",
+    # so few that clients which send several requests at once are made to wait
+    "connection.in.flight.requests.max": "3",
+}
+"""What a node has beside, whose clients connect."""
+
+
 class _TinyQuorumConfig(QuorumConfig):
     """One that takes any size."""
 
@@ -78,10 +92,17 @@ def simulated_config(
     sessionless_size: int,
 ) -> NodeConfig:
     """What a node starts with. members: of the whole cluster, whom it may ask for the leader."""
+    host = member.host if swarm.is_listening else "simulated"
     checkpoint_ms = str(int(swarm.logs.checkpoint_s * 1000))
     own = {
         "node.id": str(member.key.id),
-        "listeners": f"PLAINTEXT://simulated:{9000 + member.key.id},CONTROLLER://{member.host}:{member.port}",
+        "listeners": ",".join(
+            (
+                f"PLAINTEXT://{host}:{9000 + member.key.id}",
+                *((f"CLIENTS://{host}:{CLIENTS_PORT}",) if swarm.is_listening else ()),
+                f"CONTROLLER://{member.host}:{member.port}",
+            )
+        ),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": ",".join(f"{each.host}:{each.port}" for each in members),
         "log.dirs": ",".join(directories),
@@ -97,7 +118,7 @@ def simulated_config(
         "replica.fetch.silence.time.max.ms": str(swarm.replica_silence_ms),
         "replica.fetch.max.bytes": str(swarm.replica_fetch_bytes),
     }
-    config = node_config(PROPERTIES | own)
+    config = node_config(PROPERTIES | own | (SECURED if swarm.is_listening else {}))
     shape = _Shape(swarm.logs)
     return replace(
         config,

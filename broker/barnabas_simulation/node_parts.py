@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
+from barnabas_broker.network.stats import NetworkStats
 from barnabas_coordination.group.service import GroupCoordinator
 from barnabas_coordination.transaction.service import TransactionCoordinator
 from barnabas_coordination.transaction.writes import TransactionalWrites
@@ -68,6 +69,10 @@ class NodeParts(Protocol):
     @property
     def is_serving(self) -> bool:
         """Whether clients are, too."""
+
+    @property
+    def listener_stats(self) -> NetworkStats:
+        """What its Kafka listeners count."""
 
     @property
     def is_leaving(self) -> bool:

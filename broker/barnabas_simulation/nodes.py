@@ -6,7 +6,8 @@ Invariants: a crash loses what was not flushed and everything in memory, and sto
             the disk of the next; a clean stop is the product's, and what follows may be a power cut.
 Read next:  world.py, what stands around it; node_config.py, its properties; cluster.py.
 
-What is real: everything that barnabas_broker/node assembles. What is not: sockets, gRPC, the Kafka listener and codec, the two threads.
+What is real: everything that barnabas_broker/node assembles, the Kafka listeners where the seed has clients that connect. What is not:
+sockets, gRPC, the two threads.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES
 from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.storage import format_storage
@@ -159,12 +161,17 @@ class SimulatedNode:
     @property
     def is_listening(self) -> bool:
         """Whether other brokers are answered by its Kafka listeners."""
-        return self.is_up and self._listeners.is_running
+        return self.is_up and self._listeners.is_accepting
 
     @property
     def is_serving(self) -> bool:
         """Whether clients are, too."""
         return self.is_listening and self._gate.is_open
+
+    @property
+    def listener_stats(self) -> NetworkStats:
+        """What its Kafka listeners count."""
+        return self._listeners.stats
 
     @property
     def is_leaving(self) -> bool:
@@ -207,6 +214,8 @@ class SimulatedNode:
     def _end_life(self, *, is_power_cut: bool) -> None:
         self.is_up = self.is_stopping = False
         self.life += 1
+        if self._cluster.loop.sockets is not None:
+            self._cluster.loop.sockets.power_off(self.member.host)
         for stream in list(self.network.streams):
             if stream.is_of(self):
                 stream.break_off()

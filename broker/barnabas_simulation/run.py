@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_simulation.loop import VirtualLoop
@@ -19,6 +19,9 @@ from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import PartitionModel
 from barnabas_simulation.swarm import Slant, Swarm
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+if TYPE_CHECKING:
+    from barnabas_simulation.client_calls import Calls
 
 Assignment = tuple[BrokerId, ...]
 
@@ -109,6 +112,9 @@ class Run(Protocol):
     @property
     def operators(self) -> Asked:
         """Who moves and sets what."""
+
+    def calls(self) -> Calls:
+        """How one more client reaches the brokers."""
 
     def strikes(self, kind: str, source: int, target: int = -1) -> bool:
         """A fault is about to happen; False when this one is left out."""

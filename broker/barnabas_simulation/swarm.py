@@ -16,6 +16,7 @@ from random import Random
 
 from barnabas_simulation.disk import DiskFaults
 from barnabas_simulation.network import LinkFaults
+from barnabas_simulation.sockets import StreamFaults
 
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30
@@ -39,6 +40,8 @@ STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 SETTING_SHARE = 0.15
 """Of the seeds, in how many operators change min.insync.replicas and segment sizes of topics, while metadata lags on one node."""
+LISTENING_EVERY = 5
+"""The last of so many seeds has clients that come to the brokers' Kafka listeners."""
 FORGETTING_MS = 100
 """How long tombstones stay where they go soon."""
 HAUNT_EVERY_S = 0.3
@@ -70,6 +73,8 @@ class Slant(Enum):
     """Operators change min.insync.replicas and segment sizes all the time, and metadata lags."""
     BEGUN_ANEW = "begun_anew"
     """Directories fail again and again while topics are deleted and made again."""
+    LISTENERS = "listeners"
+    """Clients come to the Kafka listeners."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -244,6 +249,26 @@ class Swarm:
     crossing_s: float = 0.0005
     """Most time from one lane of a node to the other: the thread there must be woken, and may be busy."""
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
+    streams: StreamFaults | None = None
+    """How bad the connections of clients are; None: nobody connects, clients hand their requests to the parts behind the listeners."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether clients come to the brokers' Kafka listeners."""
+        return self.streams is not None
+
+    def with_listeners(self, random: Random) -> Swarm:
+        """Draw how well clients connect. random: of that alone, so that all else is drawn as it is for clients that do not."""
+        streams = StreamFaults(
+            delay_s=random.choice([0.0002, 0.001, 0.005]),
+            piece_bytes=random.choice([5, 40, 400]),
+            cut=random.choice([0.0, 0.1, 0.5]),
+            slow=random.choice([0.0, 0.02]),
+            slow_s=random.choice([0.05, 0.5]),
+            reset=random.choice([0.0, 0.002, 0.02]),
+            window_bytes=random.choice([64, 1_000, 1 << 20]),
+        )
+        return replace(self, streams=streams, think_s=max(self.think_s, 0.05))
 
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:

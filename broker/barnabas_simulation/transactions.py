@@ -36,20 +36,13 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_simulation.client_calls import ACKS_ALL, CALL_TIMEOUT_S, PRODUCE_TIMEOUT_MS
 from barnabas_simulation.network import Cut, Network, read_out
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.transaction_model import Outcome, Transaction, TransactionHistory, Write, judge
-from barnabas_simulation.workload import (
-    ACKS_ALL,
-    CALL_TIMEOUT_S,
-    PRODUCE_TIMEOUT_MS,
-    READ_PAUSE_S,
-    RETRY_S,
-    ChurningClient,
-    Client,
-)
+from barnabas_simulation.workload import READ_PAUSE_S, RETRY_S, ChurningClient, Client
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
@@ -145,6 +138,9 @@ class _Caller(ChurningClient):
 
     def __init__(self, cluster: Run, workload: TransactionWorkload) -> None:
         super().__init__(cluster, 0)
+        self.id = BrokerId(0)
+        self.life = 0
+        self.is_up = True
         self.topic = OUTPUT_TOPIC
         self._workload = workload
         self._epochs: dict[TopicPartition, Epoch] = {}

@@ -1,6 +1,6 @@
 """Clients of the simulated cluster: idempotent producers and a reader per partition, and one who deletes and makes topics.
 
-May touch:  the network, replica managers through it.   Must not touch: anything a client could not see.
+May touch:  partition leaders, through client_calls.py.   Must not touch: anything a client could not see.
 Invariants: a batch is sent again, unchanged, until it is acknowledged or its topic is deleted; a producer sends the next one
             only then; what a reader has seen below the high watermark stays in its memory for the judge.
 Read next:  invariants.py.
@@ -15,21 +15,16 @@ import asyncio
 from typing import Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
-from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
-from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.requests import AppendOutcome
+from barnabas_simulation.client_calls import CALL_TIMEOUT_S, Calls
 from barnabas_simulation.history import Place
-from barnabas_simulation.network import Cut, read_out
-from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.swarm import Swarm
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 
-ACKS_ALL = -1
-PRODUCE_TIMEOUT_MS = 1500
-CALL_TIMEOUT_S = 2.5
 RETRY_S = 0.02
 READ_PAUSE_S = 0.05
 REST_STEP_S = 0.1
@@ -65,18 +60,22 @@ class Producer:
 class Client:
     """Produces to and reads one partition. It is never crashed: it is the one who remembers."""
 
-    def __init__(self, cluster: Run, topic: str, partition: int, *, producers: int) -> None:
-        self.id = BrokerId(0)
-        self.life = 0
-        self.is_up = True
+    is_prompt = True
+    """Whether nothing but the cluster keeps it waiting."""
+
+    def __init__(
+        self, cluster: Run, topic: str, partition: int, *, producers: int, first: int = 0, calls: Calls | None = None
+    ) -> None:
+        """first: the number of its first producer among those of all clients of the partition. calls: None: as the run's clients do."""
         self.is_kept = True
         """Whether the topic is there in the end, with everything that was acknowledged."""
         self.topic = topic
         self.partition = partition
-        self.producers = [Producer(1 + partition * 10 + number) for number in range(producers)]
+        self.producers = [Producer(1 + partition * 10 + first + number) for number in range(producers)]
         self.seen: dict[int, int] = {}
         """Offset -> id, as read below the high watermark."""
         self._cluster = cluster
+        self._calls = cluster.calls() if calls is None else calls
         self._think_s = cluster.swarm.think_s * (cluster.swarm.idle_factor if partition else 1.0)
         self._rest_s = cluster.swarm.rest_s if partition else 0.0
         self._works_until_s = 0.0
@@ -88,6 +87,10 @@ class Client:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def _name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def is_done(self) -> bool:
@@ -153,22 +156,7 @@ class Client:
         if leader is None:
             return None
 
-        async def handle(node: NodeParts) -> AppendOutcome:
-            answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-
-            def respond(outcomes: list[AppendOutcome]) -> None:
-                if not answer.done():
-                    answer.set_result(outcomes[0])
-
-            node.replicas.appends.append_records(
-                [AppendEntry(self.topic, self.partition, memoryview(batch))],
-                required_acks=ACKS_ALL,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
-                respond=respond,
-            )
-            return await answer
-
-        outcome: AppendOutcome | None = await self._call("Produce", leader, handle)
+        outcome = await self._calls.produce(leader, self._name, batch)
         if outcome is None:
             return None
         if outcome.error is not None:
@@ -190,35 +178,22 @@ class Client:
             if leader is None:
                 continue
             epoch = self._leader_epoch
-            answer = await self._call("Read", leader, lambda node, o=at, e=epoch: self._fetch(node, o, e))
+            answer = await self._calls.read(leader, self._name, at, epoch)
             if answer is None:
                 continue
             if answer.error is not None:
                 at = max(at, answer.log_start_offset)  # retention was faster
                 continue
-            data = read_out(answer)
+            data = answer.data
             if not all(crc_is_valid(data, position, header) for position, header in iterate_batches(data)):
                 continue  # as clients do: they refuse it, and ask again
             for offset, record_id in ids_of(data):
                 if offset >= at:
                     self._remember(offset, record_id)
                     at = offset + 1
-            latest = await self._call("ListOffsets", leader, lambda node, e=epoch: self._list_latest(node, e))
+            latest = await self._calls.list_latest(leader, self._name, epoch)
             if latest is not None:
                 self._remember_latest(latest, at)
-
-    async def _fetch(self, node: NodeParts, offset: int, epoch: Epoch) -> FetchOutcome:
-        answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        spec = FetchPartitionSpec(
-            self.topic, partition=self.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
-        )
-        node.replicas.fetches.fetch(FetchSpec(), [spec], answer.set_result)
-        (outcome,) = await answer
-        return outcome
-
-    async def _list_latest(self, node: NodeParts, epoch: Epoch) -> int:
-        name = TopicPartition(self.topic, self.partition)
-        return list_offset(node.replicas.hosted.leader_partition(name, epoch), LATEST_TIMESTAMP).offset
 
     def _remember(self, offset: int, record_id: int) -> None:
         known = self.seen.setdefault(offset, record_id)
@@ -234,16 +209,6 @@ class Client:
             )
         self._latest = latest
 
-    async def _call(self, kind: str, leader: BrokerId, handle: Any) -> Any:
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await self._cluster.network.exchange(kind, self, leader, handle)  # type: ignore[arg-type]
-        except (Cut, TimeoutError):
-            return None
-        except KafkaError as error:
-            assert error.code != ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)
-            return None
-
     def _leader(self) -> BrokerId | None:
         """As the image of some node that is up says. It may be old, but not older than what this client knows already: real
         clients drop metadata of an older leader epoch too (KIP-320)."""
@@ -251,7 +216,7 @@ class Client:
         if not up:
             return None
         image = self._cluster.random.choice(up).loader.image
-        partition = image.topics.partition(TopicPartition(self.topic, self.partition))
+        partition = image.topics.partition(self._name)
         if partition is None or not partition.has_leader or partition.leader_epoch < self._leader_epoch:
             return None
         self._leader_epoch = partition.leader_epoch

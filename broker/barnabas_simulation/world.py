@@ -4,7 +4,8 @@ May touch:  the run; what a node shows of itself, to let others reach it.   Must
 Invariants: whatever is decided by chance is drawn from the run's one generator; nothing of a past life reaches the disk of the next.
 Read next:  barnabas_broker/node/world.py, which this meets; nodes.py; network.py.
 
-Not here: framing, codecs, logins and quotas of the Kafka listener: callers hand requests to the parts behind it; gRPC; threads.
+Where the seed has Kafka listeners they are the product's, over sockets.py; elsewhere callers hand requests to the parts behind them.
+Not here: TLS, gRPC, threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
@@ -19,9 +21,11 @@ from barnabas_broker.api import registry
 from barnabas_broker.api.registry import Api
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.controller_client.applied import AppliedOffset
+from barnabas_broker.network.listener import KafkaServer
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.node.bootstrap import QuorumIdentity
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
+from barnabas_broker.node.kafka_listeners import kafka_listeners
 from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.world import Served
@@ -85,13 +89,13 @@ class NoProbe:
         return False
 
 
-class SimulatedListeners:
-    """A broker's Kafka listeners, without sockets: who calls asks whether it is served. Meets KafkaListeners."""
+class ListenersUnasked:
+    """A broker's Kafka listeners where nobody connects: who calls asks whether it is served. Meets KafkaListeners."""
 
     def __init__(self) -> None:
         self.stats = NetworkStats()
-        self.is_running = False
-        """Whether connections are accepted."""
+        self.is_accepting = False
+        """Whether connections are."""
         self.is_for_brokers_only = False
 
     async def start(self) -> None:
@@ -105,11 +109,11 @@ class SimulatedListeners:
         """See KafkaListeners."""
         if wait_open is not None:
             await wait_open()
-        self.is_running = True
+        self.is_accepting = True
         try:
             await _for_ever()
         finally:
-            self.is_running = False
+            self.is_accepting = False
 
     def serve_clients(self, is_wanted: bool) -> None:
         """See KafkaListeners."""
@@ -117,6 +121,9 @@ class SimulatedListeners:
 
     def apply_quotas(self, image: QuotasImage) -> None:
         """See KafkaListeners. Nobody is throttled."""
+
+
+SimulatedListeners = ListenersUnasked | KafkaServer
 
 
 class SimulatedServers:
@@ -153,7 +160,7 @@ class SimulatedWorld:
         self._node = node
         self._disk = disk
         self._on_start = on_start
-        self._listeners = SimulatedListeners()
+        self._listeners: SimulatedListeners = ListenersUnasked()
 
     def open_disk(self, *, files_max: int | None = None) -> Disk:
         """See World. All users have the one."""
@@ -206,6 +213,22 @@ class SimulatedWorld:
         """See World."""
         return SimulatedBrokers(self._run.network, self._node)
 
+    def batch_worker(self) -> Callable[..., Future[Any]]:
+        """See World. It takes a moment."""
+        return self._work_later
+
+    def _work_later(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work(*arguments))
+            except Exception as error:  # as an executor does
+                result.set_exception(error)
+
+        self._run.loop.call_later(self.random.random() * self._run.swarm.crossing_s, run)
+        return result
+
     def cleaner(self, disk: Disk) -> InlineCleaner:
         """See World."""
         return InlineCleaner(disk, Random(self._node.life), dies=self._run.swarm.cleaner_dies)
@@ -214,6 +237,14 @@ class SimulatedWorld:
         self, services: BrokerServices, *, config: NodeConfig, wrap: Callable[[Api], Api] | None
     ) -> SimulatedListeners:
         """See World."""
+        if self._run.loop.sockets is not None:
+            self._listeners = kafka_listeners(
+                services,
+                config=config,
+                descriptors=self.descriptors,
+                wrap=wrap,
+                now_ms=lambda: self._run.loop.time() * 1000,
+            )
         return self._listeners
 
     def serve(self, served: Served) -> SimulatedServers:

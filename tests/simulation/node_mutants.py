@@ -118,6 +118,7 @@ from barnabas_simulation.disk import SimulatedFile
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
+from tests.simulation.listener_mutants import LISTENER_BUGS
 from tests.simulation.mutant_seeds import load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
 from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
@@ -910,6 +911,7 @@ MUTANTS = (
     NodeMutant("the registrar is left out of the publishers", _registrar_hears_of_no_metadata, is_tested=True),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),
+    *(NodeMutant(bug, plant, is_tested=True, slant=Slant.LISTENERS) for bug, plant in LISTENER_BUGS),
 )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
 import socket
 import ssl
 from collections import Counter
@@ -77,6 +76,11 @@ class ListenAddress(NamedTuple):
     """A socket that is bound there already; None: the server binds one when it starts."""
 
 
+def stopwatch_ms() -> float:
+    """Time since some moment of this process; never jumps."""
+    return perf_counter() * 1000
+
+
 class KafkaServer:
     """All Kafka listeners of one node, on the data loop."""
 
@@ -90,8 +94,10 @@ class KafkaServer:
         quota_config: QuotaConfig | None = None,
         client_tls: ClientTls | None = None,
         wrap: Callable[[Api], Api] | None = None,
+        now_ms: Callable[[], float] = stopwatch_ms,
     ) -> None:
-        """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates.
+        """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates. now_ms: the clock of
+        quotas, which never jumps.
 
         wrap: what stands in for each API, to watch its handler; None: nothing does.
         """
@@ -103,9 +109,10 @@ class KafkaServer:
         self.buffers = ReceiveBuffers(self.memory)
         every = config.request_log_sample_every
         self.request_log = RequestLog(every) if every else None
-        self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=lambda: perf_counter() * 1000)
-        self.connections: set[Connection] = set()
-        self.handshakes: set[TlsHandshake] = set()
+        self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=now_ms)
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they came, and so in one order in every run of a seed."""
+        self.handshakes: dict[TlsHandshake, None] = {}
         """Sockets that are no connections yet."""
         self.addresses: Counter[str] = Counter()
         """Connections and handshakes by the address that they come from."""
@@ -153,8 +160,8 @@ class KafkaServer:
         """Let connections wait in the kernel, `socket.listen.backlog.size` of them, until `run` accepts them."""
         for server in self._servers:
             for listening in server.sockets:
-                with listening.dup() as socket:
-                    socket.listen(self.config.socket_listen_backlog_size)
+                with listening.dup() as twin:
+                    twin.listen(self.config.socket_listen_backlog_size)
 
     async def run(self, *, wait_open: Callable[[], Awaitable[None]] | None = None) -> None:
         """Serve until cancelled or until a handler finds a broken invariant, which is raised.
@@ -170,9 +177,7 @@ class KafkaServer:
                 self._tasks = tasks
                 for server in self._servers:
                     await server.start_serving()
-                    for listening in server.sockets:
-                        with socket.socket(fileno=os.dup(listening.fileno())) as twin:
-                            twin.listen(self.config.socket_listen_backlog_size)
+                self.listen()  # start_serving has set the backlog that asyncio accepts at once
                 idle = tasks.create_task(self._close_idle(), name="kafka-idle")
                 renewal = tasks.create_task(self._renew_certificates(), name="kafka-certificates")
                 keys = tasks.create_task(self._refresh_keys(), name="kafka-jwks")
@@ -426,7 +431,7 @@ class KafkaListener:
                 return False
             connection.is_on_probation = True
             self.loop.call_later(PROBATION_S, connection.end_probation)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._server.addresses[connection.client_host] += 1
         self.stats.connections += 1
         return True
@@ -460,14 +465,14 @@ class KafkaListener:
             return False
         if server.addresses[handshake.client_host] >= server.address_max(handshake.client_host):
             return False
-        server.handshakes.add(handshake)
+        server.handshakes[handshake] = None
         server.addresses[handshake.client_host] += 1
         return True
 
     def end_handshake(self, handshake: TlsHandshake) -> None:
         """It is a connection now, which counts itself, or gone."""
         if handshake in self._server.handshakes:
-            self._server.handshakes.discard(handshake)
+            del self._server.handshakes[handshake]
             self._server.leave(handshake.client_host)
 
     def note_certificate(self, client_host: str, reason: str) -> None:
@@ -521,7 +526,7 @@ class KafkaListener:
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         if connection in self._connections:
-            self._connections.discard(connection)
+            del self._connections[connection]
             self._server.leave(connection.client_host)
             self.stats.connections -= 1
 

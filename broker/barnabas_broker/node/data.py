@@ -134,6 +134,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         peers=partial(world.peer, config=config),
         clock_ms=world.wall_ms,
         random=context.new_random(),
+        submit_work=world.batch_worker(),
         listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
     )
     groups = GroupCoordinator(

@@ -13,6 +13,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from barnabas_broker.api.registry import Api
     from barnabas_broker.api.services import BrokerServices
     from barnabas_broker.controller_client.applied import AppliedOffset
@@ -159,6 +161,10 @@ class Surroundings(Protocol):
 
     def brokers(self, endpoint_of: Callable[[BrokerId], Endpoint | None], *, config: NodeConfig) -> OwnBrokers:
         """All brokers, as this one's coordinators speak to them."""
+        ...
+
+    def batch_worker(self) -> Callable[..., Future[Any]] | None:
+        """Runs what looks into clients' batches off the data lane, as an executor's submit; None: threads of the broker's own do."""
         ...
 
     def cleaner(self, disk: Disk) -> Transform | None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random, SystemRandom
 
 from barnabas_broker.api.registry import Api
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.network.own_address import address_towards
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
+from barnabas_broker.node.kafka_listeners import kafka_listeners
 from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.surroundings import KafkaListeners, Lane, OwnBrokers
@@ -91,6 +90,9 @@ class SystemWorld:
             security=config.client_security,
         )
 
+    def batch_worker(self) -> None:
+        """See World."""
+
     def cleaner(self, disk: Disk) -> Transform | None:
         """See World."""
         return None
@@ -99,24 +101,4 @@ class SystemWorld:
         self, services: BrokerServices, *, config: NodeConfig, wrap: Callable[[Api], Api] | None
     ) -> KafkaListeners:
         """See World."""
-        return KafkaServer(
-            addresses=[
-                ListenAddress(
-                    point.listener,
-                    point.host,
-                    point.port,
-                    config.listener_security[point.listener],
-                    self._sockets.get(point.listener),
-                )
-                for point in config.server.kafka_endpoints()
-            ],
-            config=replace(
-                config.network,
-                max_connections=self.descriptors.connections_max,
-                inter_broker_connections_reserved=self.descriptors.connections_reserved,
-            ),
-            services=services,
-            quota_config=config.quota,
-            client_tls=config.client_tls,
-            wrap=wrap,
-        )
+        return kafka_listeners(services, config=config, descriptors=self.descriptors, wrap=wrap, sockets=self._sockets)
