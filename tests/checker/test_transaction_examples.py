@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_simulation.transaction_model import PROMISES
 from tests.checker.transaction_examples import EXAMPLES, Example, page, run
+from tests.checker.transaction_steps import PROMISES
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

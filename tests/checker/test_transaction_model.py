@@ -10,18 +10,10 @@ import pytest
 
 from barnabas_coordination.transaction import state as rules
 from barnabas_coordination.transaction.state import Producer, TransactionState, TransactionStatus
-from barnabas_simulation.transaction_model import (
-    Outcome,
-    Refused,
-    Request,
-    Transaction,
-    TransactionHistory,
-    TransactionModel,
-    Write,
-    judge,
-)
+from barnabas_simulation.transaction_model import Outcome, Transaction, TransactionHistory, Write, judge
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from tests.checker.transaction_steps import Refused, Request, TransactionModel
 
 A = Transaction(
     transactional_id="id",

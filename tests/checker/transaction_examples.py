@@ -2,7 +2,7 @@
 
 May touch:  the model.                Must not touch: the code under test.
 Invariants: what is shown is what the model did, never what somebody wrote down; each example says which promises it is about.
-Read next:  transaction_model.py; docs/generate.py, which makes a page of these.
+Read next:  transaction_steps.py; docs/generate.py, which makes a page of these.
 """
 
 from __future__ import annotations
@@ -10,19 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas_simulation.transaction_model import (
-    KNOWN_HOLE,
-    PROMISES,
-    Outcome,
-    Refused,
-    Request,
-    Transaction,
-    TransactionHistory,
-    TransactionModel,
-    Violation,
-    Write,
-    judge,
-)
+from barnabas_simulation.transaction_model import Outcome, Transaction, TransactionHistory, Violation, Write, judge
+from tests.checker.transaction_steps import KNOWN_HOLE, PROMISES, Refused, Request, TransactionModel
 
 ID = "orders"
 INPUT = "in"

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.frame import FrameDecoder, decode_request_header, encode_response_frame
+from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_wire.kafka.messages.fetch_request import parse_fetch_request
@@ -35,6 +35,7 @@ from barnabas_wire.kafka.messages.produce import (
 )
 from barnabas_wire.kafka.schema import decode_request, message_classes
 from barnabas_wire.records.batch import HEADER_BYTES, read_header
+from tests.support.frames import decode_request_header, encode_response_frame
 
 SERVED = (
     ApiKey.PRODUCE,

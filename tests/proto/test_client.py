@@ -18,7 +18,6 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.connection import ClientConnection
 from barnabas_wire.client.metadata import EARLIEST, LATEST, RetrySchedule, parse_bootstrap
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.frame import encode_response_frame
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -29,6 +28,7 @@ from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRe
 from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import UnsupportedVersion
 from tests.proto.fake_broker import FakeBroker, FakeCluster
+from tests.support.frames import encode_response_frame
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

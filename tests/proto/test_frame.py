@@ -12,11 +12,18 @@ from kio.schema.request_header.v2.header import RequestHeader as KioRequestHeade
 from kio.serial import entity_writer
 
 from barnabas_wire.kafka import frame as wire
-from barnabas_wire.kafka.frame import FrameDecoder, RequestHeader, decode_request_header
+from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import UnsupportedVersion, decode_request, decode_response
+from tests.support.frames import (
+    RequestHeader,
+    decode_request_header,
+    encode_request_frame,
+    encode_response_frame,
+    response_head,
+)
 
 SIZES = (0, 1, 3, 100, 70_000, 5, 700_000)
 
@@ -144,20 +151,20 @@ def test_an_unknown_api_is_unsupported() -> None:
 
 @pytest.mark.parametrize("version", [0, 8, 9, 13])
 def test_whole_frames_both_ways(version: int) -> None:
-    request = wire.encode_request_frame(MetadataRequest(), version, 5, "c")
+    request = encode_request_frame(MetadataRequest(), version, 5, "c")
     (frame,) = FrameDecoder(frame_bytes_max=1000).feed(request)
     header, position = decode_request_header(frame)
     assert header == RequestHeader(ApiKey.METADATA, version, 5, "c")
     assert decode_request(ApiKey.METADATA, version, frame, position) == MetadataRequest()
-    (frame,) = FrameDecoder(frame_bytes_max=1000).feed(wire.encode_response_frame(MetadataResponse(), version, 5))
+    (frame,) = FrameDecoder(frame_bytes_max=1000).feed(encode_response_frame(MetadataResponse(), version, 5))
     correlation_id, position = wire.decode_response_header(frame, ApiKey.METADATA, version)
     assert correlation_id == 5
     assert decode_response(MetadataResponse, version, frame, position) == MetadataResponse()
 
 
 def test_api_versions_answers_without_tagged_fields_in_its_header() -> None:
-    assert wire.response_head(ApiKey.API_VERSIONS, 4, 5) == bytes(4) + b"\0\0\0\x05"
-    assert wire.response_head(ApiKey.METADATA, 9, 5) == bytes(4) + b"\0\0\0\x05\0"
+    assert response_head(ApiKey.API_VERSIONS, 4, 5) == bytes(4) + b"\0\0\0\x05"
+    assert response_head(ApiKey.METADATA, 9, 5) == bytes(4) + b"\0\0\0\x05\0"
     for cut in range(4):
         with pytest.raises(MalformedMessage):
             wire.decode_response_header(bytes(4)[:cut], ApiKey.METADATA, 9)

@@ -45,9 +45,3 @@ class TransactionalIdNotFound(KafkaError):
     """There is no such transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-
-
-class TransactionAbortable(KafkaError):
-    """The partition is not in the transaction: the producer must abort and may go on (KIP-890)."""
-
-    code = ErrorCode.TRANSACTION_ABORTABLE

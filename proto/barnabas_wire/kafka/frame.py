@@ -15,17 +15,15 @@ Response header v1 (flexible): the same, then tagged fields; ApiVersions keeps v
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
 
 from barnabas_wire.kafka.primitives import (
     Buffer,
     MalformedMessage,
     malformed,
-    read_string,
     skip_tagged_fields,
     write_string,
 )
-from barnabas_wire.kafka.schema import encode_request, request_header_version, response_header_version
+from barnabas_wire.kafka.schema import request_header_version, response_header_version
 
 SIZE_BYTES = 4
 RESERVED_BYTES_MIN = 64 * 1024
@@ -34,35 +32,7 @@ RESERVE_FACTOR = 8
 
 _unpack_size = struct.Struct(">i").unpack_from
 _pack_size = struct.Struct(">i").pack
-_unpack_request = struct.Struct(">hhi").unpack_from
 _pack_request = struct.Struct(">ihhi").pack
-_pack_response = struct.Struct(">ii").pack
-
-
-class RequestHeader(NamedTuple):
-    """What stands before every request body."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-
-
-def decode_request_header(view: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """Header at `position` of a frame without its size -> (header, where the body begins).
-
-    Raises MalformedMessage for bytes that are no header, UnsupportedVersion for an API this house does not speak; for a
-    version outside the API's range it still succeeds, so that ApiVersions can be answered in version 0.
-    """
-    try:
-        api_key, version, correlation_id = _unpack_request(view, position)
-        end = len(view)
-        client_id, position = read_string(view, position + 8, end)
-        if request_header_version(api_key, version) == 2:
-            position = position + 1 if not view[position] else skip_tagged_fields(view, position, end)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise MalformedMessage(f"request header: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
 def request_head(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytearray:
@@ -74,32 +44,10 @@ def request_head(api_key: int, version: int, correlation_id: int, client_id: str
     return out
 
 
-def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
-    """The start of a response frame, its size still zero: append the body, then call `close_frame`."""
-    out = bytearray(_pack_response(0, correlation_id))
-    if response_header_version(api_key, version) == 1:
-        out += b"\0"
-    return out
-
-
 def close_frame(out: bytearray) -> bytearray:
     """Write the size of a frame that is complete."""
     out[0:SIZE_BYTES] = _pack_size(len(out) - SIZE_BYTES)
     return out
-
-
-def encode_request_frame(request: Any, version: int, correlation_id: int, client_id: str | None) -> bytearray:
-    """A whole request frame."""
-    out = request_head(request.API_KEY, version, correlation_id, client_id)
-    encode_request(request, version, out)
-    return close_frame(out)
-
-
-def encode_response_frame(response: Any, version: int, correlation_id: int) -> bytearray:
-    """A whole response frame."""
-    out = response_head(response.API_KEY, version, correlation_id)
-    encode_request(response, version, out)
-    return close_frame(out)
 
 
 def decode_response_header(view: Buffer, api_key: int, version: int, position: int = 0) -> tuple[int, int]:

@@ -15,11 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from barnabas_wire.kafka.frame import SIZE_BYTES, RequestHeader, decode_request_header, decode_response_header
+from barnabas_wire.kafka.frame import SIZE_BYTES, decode_response_header
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.end_txn import EndTxnResponse
 from barnabas_wire.kafka.schema import decode_request, decode_response
 from tests.checker.transaction_events import Held
+from tests.support.frames import RequestHeader, decode_request_header
 
 HOLD_SHARE = 0.5
 HOLD_S = (0.8, 4.0)
