@@ -191,13 +191,9 @@ class GroupScenario(Scenario):
     def _do_show(self) -> None:
         group = self.driver.shard.groups.get(GROUP)
         if isinstance(group, ClassicGroup):
-            self.printed.append(
-                f"classic {group.state.value}, generation {group.generation}: {' '.join(group.members)}"
-            )
+            self.printed.append(f"{group!r}: {' '.join(group.members)}")
         elif isinstance(group, ConsumerGroup):
-            self.printed.append(
-                f"consumer {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}"
-            )
+            self.printed.append(repr(group))
             for name, member in sorted(group.members.items()):
                 pending = f", gives up {_partitions(self.driver, member.pending)}" if member.pending else ""
                 kind = " (classic)" if member.is_classic else ""

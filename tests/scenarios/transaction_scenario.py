@@ -27,10 +27,8 @@ from barnabas_coordination.transaction.records import TransactionRecord
 from barnabas_coordination.transaction.shard import Ending, TransactionShard
 from barnabas_coordination.transaction.state import (
     EPOCH_LAST,
-    NO_TIMESTAMP,
     Producer,
     ProducerIdNeeded,
-    TransactionState,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
@@ -174,7 +172,7 @@ class TransactionScenario(Scenario):
         self._perform(self.shard.on_loaded(now_ms=self.now_ms))
 
     def _do_show(self) -> None:
-        self.printed += [f"{name}: {_text(state)}" for name, state in sorted(self.shard.states.items())]
+        self.printed += [f"{name}: {state!r}" for name, state in sorted(self.shard.states.items())]
 
     # ---- what the runtime does
 
@@ -191,7 +189,7 @@ class TransactionScenario(Scenario):
         if result.records and self.is_refusing:
             result = self.shard.on_refused(result, KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         for record in result.records:
-            state = "forgotten" if record.state is None else _text(record.state)
+            state = "forgotten" if record.state is None else repr(record.state)
             self.printed.append(f"append {record.transactional_id}: {state}")
             self.log.append(self.shard.encode(record))
             self.shard.replay(record)
@@ -240,13 +238,3 @@ def _outcome(outcome: object) -> str:
     if isinstance(outcome, dict):
         return " ".join(f"{partition}={code.name}" for partition, code in sorted(outcome.items()))
     return "done"
-
-
-def _text(state: TransactionState) -> str:
-    words = [state.status.title, _name(state.producer)]
-    if state.next_producer_id >= 0:
-        words.append(f"next={state.next_producer_id}")
-    words += [str(partition) for partition in sorted(state.partitions)]
-    if state.start_ms != NO_TIMESTAMP and state.partitions:
-        words.append(f"since={state.start_ms}")
-    return " ".join(words)

@@ -114,6 +114,11 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         self.is_dirty = False
         self.last_active = 0.0
 
+    def __repr__(self) -> str:
+        words = [f"{self.client_host} {self.principal}: {len(self._slots)} answers due"]
+        states = (("paused", self._is_paused), ("starved", self._is_starved), ("closed", self._is_closed))
+        return ", ".join([*words, *(word for word, is_so in states if is_so)])
+
     # ---- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

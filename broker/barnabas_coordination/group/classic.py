@@ -85,6 +85,9 @@ class ClassicGroup:
         """Whether the log has a GroupMetadata record of this group."""
         self.stats = GroupStats()
 
+    def __repr__(self) -> str:
+        return f"classic {self.state.value}, generation {self.generation}, {len(self.members)} members"
+
     # ---- records -------------------------------------------------------------------------------------------------
 
     def replay(self, value: GroupMetadataValue) -> None:

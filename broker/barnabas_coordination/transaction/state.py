@@ -56,6 +56,8 @@ CLASSIC: Final = 0
 """Version of a client that ends its transactions with the epoch it began them with (transaction.version 0 and 1)."""
 EPOCH_PER_TRANSACTION: Final = 2
 """The first transaction.version in which every end raises the epoch, and writes add their partitions themselves."""
+PARTITIONS_NAMED: Final = 8
+"""Most partitions that a repr names."""
 
 
 class TransactionStatus(IntEnum):
@@ -136,6 +138,14 @@ class TransactionState:
     update_ms: int
     client_version: int = CLASSIC
     """transaction.version that the client spoke."""
+
+    def __repr__(self) -> str:
+        words = [f"{self.status.title} {self.producer_id}/{self.producer_epoch}"]
+        words += [f"next={self.next_producer_id}"] if self.next_producer_id >= 0 else []
+        words += map(str, sorted(self.partitions)[:PARTITIONS_NAMED])
+        words += [f"and {more} more"] if (more := len(self.partitions) - PARTITIONS_NAMED) > 0 else []
+        words += [f"since={self.start_ms}"] if self.start_ms != NO_TIMESTAMP and self.partitions else []
+        return " ".join(words)
 
     @property
     def producer(self) -> Producer:

@@ -415,7 +415,7 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         for _ in range(40):
             client.writer.write(frame * (sent // 40))
             await turns()
-        assert connection._is_paused
+        assert repr(connection).startswith("127.0.0.1 User:ANONYMOUS: ") and repr(connection).endswith(", paused")
         assert connection._gate.queued_bytes < 100_000 + answer_bytes
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(sent):  # and goes on when the client reads
@@ -482,6 +482,7 @@ async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
         await client.send(b"".join(client.frame(produce_request(b"%d" % i), 9)[1] for i in range(10)))
         await turns(50)
         assert len(replicas.waiting) == 4
+        assert repr(next(iter(server.connections))) == "127.0.0.1 User:ANONYMOUS: 4 answers due, paused"
         replicas.waiting.pop(0)()
         await client.read_frame()
         await turns()

@@ -91,6 +91,10 @@ class ConsumerGroup:
         self.soft = SoftState()
         self.stats = GroupStats()
 
+    def __repr__(self) -> str:
+        epochs = f"epoch {self.epoch}, targets of {self.assignment_epoch}"
+        return f"consumer {self.state.value}, {epochs}, {len(self.members)} members"
+
     # ---- derived -------------------------------------------------------------------------------------------------
 
     @property
