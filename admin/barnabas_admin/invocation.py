@@ -25,7 +25,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
     from barnabas_admin.console.cluster import ConsoleCluster
-    from barnabas_admin.context_file import Context
+    from barnabas_admin.known_clusters import Context
     from barnabas_wire.client.properties import AdminSecurity
     from barnabas_wire.client.security import ClientSecurity
     from barnabas_wire.kafka.schema import Message
@@ -49,7 +49,7 @@ class Invocation:
         self.is_json = output == "json"
         self.timeout_s = timeout_s
         if profile or not (admin or brokers):
-            from barnabas_admin.profiles import Profile, find_profile
+            from barnabas_admin.known_clusters import Profile, find_profile
 
             found = find_profile(profile) or Profile()
             if not (admin or brokers):
@@ -165,7 +165,7 @@ class Invocation:
     @contextlib.contextmanager
     def _client_properties(self) -> Iterator[Mapping[str, str]]:
         """Those of --client-config, else of the context. A ValueError in the block is wrong usage."""
-        from barnabas_admin.context_file import read_context
+        from barnabas_admin.known_clusters import read_context
         from barnabas_wire.client.properties import read_client_properties
 
         file = self._client_config
@@ -178,7 +178,7 @@ class Invocation:
 
     def local_context(self) -> Context | None:
         """The `barnabas dev` cluster of this host, where this run means it."""
-        from barnabas_admin.context_file import read_context
+        from barnabas_admin.known_clusters import read_context
 
         context = read_context()
         return context if context is not None and self._is_of(context) else None
@@ -203,7 +203,7 @@ class Invocation:
 
     def knows_cluster(self) -> bool:
         """Whether an address is given, or a context is there."""
-        from barnabas_admin.context_file import read_context
+        from barnabas_admin.known_clusters import read_context
 
         return bool(self._admin or self._brokers) or read_context() is not None
 
@@ -211,7 +211,7 @@ class Invocation:
         """host:port,… of the admin listeners: as given, found from the brokers, or of the context. Raises WrongUsage without any."""
         if self._admin:
             return self._admin
-        from barnabas_admin.context_file import read_context
+        from barnabas_admin.known_clusters import read_context
 
         context = read_context()
         if self._brokers and (context is None or not set(self._brokers.split(",")) <= set(context.brokers.split(","))):

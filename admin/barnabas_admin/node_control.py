@@ -36,7 +36,7 @@ def find_control(invocation: Invocation, verb: str, command: str | None) -> Cont
     if command is not None:
         hosts = node_hosts(invocation)
         return lambda node_id: run_command(command, node_id=node_id, host=hosts.get(node_id, ""))
-    from barnabas_admin.context_file import read_context
+    from barnabas_admin.known_clusters import read_context
 
     context = read_context()
     if context is None or context.cluster_id != invocation.admin.describe_cluster().cluster_id:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas_admin.dev_console import start_console, stop_console
+from barnabas_wire.java_properties import read_properties_file
 
 if TYPE_CHECKING:
     from secured import Secured
@@ -34,12 +35,6 @@ rm -rf {directory}
 """
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """A properties file as a dict."""
-    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-
-
 class Node:
     """One process; everything it writes lies below the working directory."""
 
@@ -47,7 +42,7 @@ class Node:
         self.name = name
         self.lifeline = lifeline
         self.config = CONFIG / f"{name}.properties"
-        self.properties = read_properties(self.config)
+        self.properties = read_properties_file(self.config)
         self.id = int(self.properties["node.id"])
         self.directory = directory
         self.output = directory / f"{name}.log"

@@ -1,6 +1,6 @@
 r"""Properties files as Java reads them: continued lines, `:` and blanks as separators, escapes, Latin-1.
 
-May touch:  its arguments.            Must not touch: files.
+May touch:  the file it is given.     Must not touch: everything else.
 Invariants: what property_line writes, parse_properties reads; nothing is dropped that could change a value's meaning in silence.
 Read next:  broker/barnabas_broker/node/properties.py and client/properties.py, which read files with it.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -25,6 +26,20 @@ _CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _MEANT_OTHERWISE = frozenset(".()[]{}*+?^$|")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f\x7f-\x9f]")
 _TO_ESCAPE = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\t": "\\t"})
+
+
+def read_properties_file(path: str | Path) -> dict[str, str]:
+    """What a file says; of a key's lines the last. Raises ValueError that names the file, the line and what to do."""
+    try:
+        text = decode_properties(Path(path).read_bytes())
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 or Latin-1 ({error}); restore it, or write it anew") from error
+    try:
+        return {key: value for _, key, value in parse_properties(text)}
+    except ValueError as error:
+        raise ValueError(f"{path}:{error}") from None
 
 
 def decode_properties(data: bytes) -> str:

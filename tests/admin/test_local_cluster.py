@@ -24,6 +24,7 @@ from barnabas_admin.local_cluster import (
     is_port_free,
 )
 from barnabas_admin.local_node import describe_exit
+from barnabas_wire.java_properties import read_properties_file
 
 pytestmark = pytest.mark.usefixtures("fake_server")
 
@@ -57,17 +58,13 @@ with LocalCluster(Path({str(tmp_path / "other")!r}), nodes=3, base_port={base_po
     assert done.stdout == "[]\n"
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in path.read_text().splitlines())
-
-
 def format_calls(cluster: LocalCluster, node_id: int) -> list[list[str]]:
     file = cluster.nodes[node_id].data_directory / "formatted.txt"
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def test_nodes_listen_at_fixed_offsets_from_the_first_port(cluster: LocalCluster, base_port: int) -> None:
-    second = read_properties(cluster.nodes[2].properties_file)
+    second = read_properties_file(cluster.nodes[2].properties_file)
     assert second["process.roles"] == "broker,controller"
     assert second["listeners"] == (
         f"PLAINTEXT://127.0.0.1:{base_port + 1},CONTROLLER://127.0.0.1:{base_port + CONTROLLER_PORT_OFFSET + 1}"
@@ -136,7 +133,7 @@ def test_in_separate_roles_only_controllers_are_formatted(tmp_path: Path, base_p
         ]
         assert len(ports) == len(set(ports)) == 12
         assert max(ports) < base_port + PORTS_SPAN
-        controller = read_properties(cluster.nodes[101].properties_file)
+        controller = read_properties_file(cluster.nodes[101].properties_file)
         assert controller["process.roles"] == "controller"
         assert "advertised.listeners" not in controller
 

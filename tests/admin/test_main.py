@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas_admin.commands import explain
-from barnabas_admin.context_file import Context, write_context
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, errors_end_the_process
+from barnabas_admin.known_clusters import Context, write_context
 from barnabas_admin.main import LazyGroup, cli
 from barnabas_admin.output import ExitCode, print_error, size_text
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind

@@ -10,8 +10,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from barnabas_admin.known_clusters import profiles_path
 from barnabas_admin.main import COMPLETION_VARIABLE, cli
-from barnabas_admin.profiles import profiles_path
 from tests.admin.admin_server import AdminServer
 from tests.support.images import make_image
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import click
 
-from barnabas_admin.context_file import Context, data_home, read_context, remove_context, write_context
 from barnabas_admin.dev_console import ensure_console, running_console
 from barnabas_admin.dev_control import VERBS, DevControl, ask
 from barnabas_admin.errors import LocalClusterError, WrongUsage
 from barnabas_admin.forked import writes_coverage
 from barnabas_admin.invocation import errors_end_the_process, output_option
+from barnabas_admin.known_clusters import Context, data_home, read_context, remove_context, write_context
 from barnabas_admin.local_cluster import (
     DEFAULT_PORT,
     READY_TIMEOUT_S,

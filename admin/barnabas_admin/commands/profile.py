@@ -2,7 +2,7 @@
 
 May touch:  the profiles file.        Must not touch: network.
 Invariants: a profile that is created replaces none without --replace.
-Read next:  ../profiles.py.
+Read next:  ../known_clusters.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import click
 
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.invocation import confirm, errors_end_the_process, output_option, yes_option
+from barnabas_admin.known_clusters import Profile, find_profile, read_profiles, write_profiles
 from barnabas_admin.output import print_json, print_line, print_table
-from barnabas_admin.profiles import Profile, find_profile, read_profiles, write_profiles
 from barnabas_wire.kafka.errors import ErrorCode
 
 

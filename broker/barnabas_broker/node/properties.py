@@ -48,7 +48,7 @@ from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
 from barnabas_wire.client.security import ClientSecurity
 from barnabas_wire.config_key import config_key
-from barnabas_wire.java_properties import decode_properties, parse_properties
+from barnabas_wire.java_properties import read_properties_file
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
@@ -353,15 +353,9 @@ def known_keys() -> list[ConfigKey]:
 def read_properties(path: str | Path) -> dict[str, str]:
     """Parse a properties file as Java does (java_properties.py). Raises ConfigError with the line number."""
     try:
-        text = decode_properties(Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8 or Latin-1 ({error}); restore it, or write it anew") from error
-    try:
-        properties = {key: value for _, key, value in parse_properties(text)}
+        properties = read_properties_file(path)
     except ValueError as error:
-        raise ConfigError(f"{path}:{error}") from None
+        raise ConfigError(str(error)) from error
     sensitive = {key.name for key in known_keys() if key.is_sensitive}
     secret = next((key for key, value in properties.items() if value and (has_secret(key) or key in sensitive)), None)
     if secret is not None:

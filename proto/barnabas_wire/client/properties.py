@@ -23,7 +23,7 @@ from pathlib import Path
 
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
-from barnabas_wire.java_properties import decode_properties, parse_properties
+from barnabas_wire.java_properties import read_properties_file
 
 ADMIN_PROTOCOL = "admin.security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -33,18 +33,9 @@ SECRET_KEYS = ("sasl.jaas.config", "sasl.password", "ssl.key.password")
 
 def read_client_properties(path: str | Path) -> dict[str, str]:
     """A file as Java reads it (java_properties.py). Raises ValueError that says what to do."""
-    try:
-        text = decode_properties(Path(path).read_bytes())
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8 or Latin-1 ({error}); restore it, or write it anew") from None
-    try:
-        found = {key: value for _, key, value in parse_properties(text)}
-    except ValueError as error:
-        raise ValueError(f"{path}:{error}") from None
+    found = read_properties_file(path)
     secret = next((key for key in SECRET_KEYS if found.get(key)), None)
+    mode = os.stat(path).st_mode
     if secret is not None and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ValueError(f"{path} has a secret ({secret}) and mode {stat.S_IMODE(mode):04o}: chmod 600 {path}")
     return found
