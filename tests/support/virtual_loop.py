@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from barnabas_simulation.loop import WALL_START_MS, VirtualLoop
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -23,6 +25,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def runs(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorates a test that is a coroutine."""
+
+    @wraps(test)
+    def run_it(*args: P.args, **named: P.kwargs) -> None:
+        run(test(*args, **named))
+
+    return run_it
 
 
 def now_ms() -> int:

@@ -166,25 +166,21 @@ def topic_ids(client: Client) -> dict[str, Uuid]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
-def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            client = Client(bench)
-            request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h", "g"])
-            answer = await client.call(request, version)
-            found = answer.coordinators if version >= 4 else [answer]
-            assert [(f.node_id, f.host, f.port, f.error_code) for f in found] == [(1, "127.0.0.1", 9092, 0)] * len(
-                found
-            )
-            if version >= 1:
-                assert [f.error_message for f in found] == [None] * len(found)
-            if version >= 4:
-                assert [f.key for f in found] == ["g", "h"]
-            elsewhere = await client.call(request, version, listener="OTHER")
-            for entry in elsewhere.coordinators if version >= 4 else [elsewhere]:
-                assert (entry.error_code, entry.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: int) -> None:
+    async with group_bench() as bench:
+        client = Client(bench)
+        request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h", "g"])
+        answer = await client.call(request, version)
+        found = answer.coordinators if version >= 4 else [answer]
+        assert [(f.node_id, f.host, f.port, f.error_code) for f in found] == [(1, "127.0.0.1", 9092, 0)] * len(found)
+        if version >= 1:
+            assert [f.error_message for f in found] == [None] * len(found)
+        if version >= 4:
+            assert [f.key for f in found] == ["g", "h"]
+        elsewhere = await client.call(request, version, listener="OTHER")
+        for entry in elsewhere.coordinators if version >= 4 else [elsewhere]:
+            assert (entry.error_code, entry.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
 @pytest.mark.parametrize(
@@ -198,523 +194,478 @@ def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: int) -> 
         (9, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_coordinators_that_do_not_exist_are_refused_key_by_key_with_a_reason(key_type: int, code: ErrorCode) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            request = FindCoordinatorRequest(key="t", key_type=key_type, coordinator_keys=["t", "u"])
-            old = await Client(bench).call(request, 2)
-            assert old.error_code == code
-            new = await Client(bench).call(request, 6)
-            assert [(f.key, f.error_code) for f in new.coordinators] == [("t", code), ("u", code)]
-            wanted = "transactions" if key_type == 1 else "coordinator"
-            assert all(wanted in f.error_message for f in new.coordinators)
+@virtual_loop.runs
+async def test_coordinators_that_do_not_exist_are_refused_key_by_key_with_a_reason(
+    key_type: int, code: ErrorCode
+) -> None:
+    async with group_bench() as bench:
+        request = FindCoordinatorRequest(key="t", key_type=key_type, coordinator_keys=["t", "u"])
+        old = await Client(bench).call(request, 2)
+        assert old.error_code == code
+        new = await Client(bench).call(request, 6)
+        assert [(f.key, f.error_code) for f in new.coordinators] == [("t", code), ("u", code)]
+        wanted = "transactions" if key_type == 1 else "coordinator"
+        assert all(wanted in f.error_message for f in new.coordinators)
 
-    virtual_loop.run(main())
 
-
-def test_what_is_not_served_is_refused_for_good_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            client = Client(bench)
-            for version in (0, 1, 0):
-                answer = await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), version)
-                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-                assert "set group.protocol=classic" in answer.error_message
-            await client.call(FindCoordinatorRequest(key="t", key_type=1), 2)
-            assert len(caplog.records) == 2, "one line for each thing that is not served"
-            await asyncio.sleep(61)
-            await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), 0)
-            assert "(2 more since the last such line)" in caplog.records[-1].getMessage()
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_what_is_not_served_is_refused_for_good_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group_bench() as bench:
+        client = Client(bench)
+        for version in (0, 1, 0):
+            answer = await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), version)
+            assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert "set group.protocol=classic" in answer.error_message
+        await client.call(FindCoordinatorRequest(key="t", key_type=1), 2)
+        assert len(caplog.records) == 2, "one line for each thing that is not served"
+        await asyncio.sleep(61)
+        await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), 0)
+        assert "(2 more since the last such line)" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
-def test_a_missing_topic_is_made_and_the_client_told_to_come_again(version: int) -> None:
-    async def main() -> None:
-        image = make_image(topics={name: rows for name, rows in TOPICS.items() if name != OFFSETS_TOPIC})
-        async with group_bench(image=image) as bench:
-            answer = await Client(bench).call(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
-            (entry,) = answer.coordinators if version >= 4 else [answer]
-            assert entry.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            assert [topic.name for topic in bench.controller.asked] == [OFFSETS_TOPIC]
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_missing_topic_is_made_and_the_client_told_to_come_again(version: int) -> None:
+    image = make_image(topics={name: rows for name, rows in TOPICS.items() if name != OFFSETS_TOPIC})
+    async with group_bench(image=image) as bench:
+        answer = await Client(bench).call(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
+        (entry,) = answer.coordinators if version >= 4 else [answer]
+        assert entry.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [topic.name for topic in bench.controller.asked] == [OFFSETS_TOPIC]
 
 
 # ---- membership ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-def test_a_member_joins_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            member_id, generation = await Client(bench).join(version)
-            assert generation == 1
-            (described,) = bench.groups.describe_group("g").members
-            assert described.member_id == member_id
-            shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
-            member = classic(shard)["g"].members[member_id]
-            assert member.rebalance_timeout_ms == (10_000 if version == 0 else 60_000)
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_member_joins_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        member_id, generation = await Client(bench).join(version)
+        assert generation == 1
+        (described,) = bench.groups.describe_group("g").members
+        assert described.member_id == member_id
+        shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
+        member = classic(shard)["g"].members[member_id]
+        assert member.rebalance_timeout_ms == (10_000 if version == 0 else 60_000)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-def test_a_refused_join_keeps_the_members_id(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            request = JoinGroupRequest(
-                group_id="g",
-                member_id="me",
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=1,
-                protocol_type="consumer",
-            )
-            refused = await Client(bench).call(request, version)
-            assert (refused.error_code, refused.member_id, refused.generation_id) == (
-                ErrorCode.NOT_COORDINATOR,
-                "me",
-                -1,
-            )
-            assert refused.protocol_name == (None if version >= 7 else "")
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_refused_join_keeps_the_members_id(version: int) -> None:
+    async with group_bench() as bench:
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id="me",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=1,
+            protocol_type="consumer",
+        )
+        refused = await Client(bench).call(request, version)
+        assert (refused.error_code, refused.member_id, refused.generation_id) == (
+            ErrorCode.NOT_COORDINATOR,
+            "me",
+            -1,
+        )
+        assert refused.protocol_name == (None if version >= 7 else "")
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))
-def test_an_assignment_comes_back_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, generation = await client.join(9)
-            request = SyncGroupRequest(
-                group_id="g",
-                generation_id=generation,
-                member_id=member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")],
-            )
-            synced = await client.call(request, version)
-            assert (synced.error_code, synced.assignment) == (0, b"mine")
-            if version >= 5:
-                assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
-                request.protocol_name = None
-                assert (await client.call(request, version)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-                request.protocol_name = "range"
-            request.generation_id = 9
-            assert (await client.call(request, version)).error_code == ErrorCode.ILLEGAL_GENERATION
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_an_assignment_comes_back_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, generation = await client.join(9)
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=generation,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")],
+        )
+        synced = await client.call(request, version)
+        assert (synced.error_code, synced.assignment) == (0, b"mine")
+        if version >= 5:
+            assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+            request.protocol_name = None
+            assert (await client.call(request, version)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            request.protocol_name = "range"
+        request.generation_id = 9
+        assert (await client.call(request, version)).error_code == ErrorCode.ILLEGAL_GENERATION
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
-def test_heartbeats_are_taken_and_refused_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, generation = await client.stable()
-            request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-            assert (await client.call(request, version)).error_code == 0
-            request.member_id = "stranger"
-            assert (await client.call(request, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            waiting = asyncio.ensure_future(client.join(3))
-            await asyncio.sleep(0)
-            request.member_id = member_id
-            assert (await client.call(request, version)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_heartbeats_are_taken_and_refused_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, generation = await client.stable()
+        request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+        assert (await client.call(request, version)).error_code == 0
+        request.member_id = "stranger"
+        assert (await client.call(request, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        waiting = asyncio.ensure_future(client.join(3))
+        await asyncio.sleep(0)
+        request.member_id = member_id
+        assert (await client.call(request, version)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP))
-def test_members_leave_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, _ = await client.stable()
-            request = LeaveGroupRequest(
-                group_id="g",
-                member_id=member_id,
-                members=[MemberIdentity(member_id="stranger"), MemberIdentity(member_id=member_id)],
-            )
-            left = await client.call(request, version)
-            assert left.error_code == 0
-            if version >= 3:
-                assert [(m.member_id, m.error_code) for m in left.members] == [
-                    ("stranger", ErrorCode.UNKNOWN_MEMBER_ID),
-                    (member_id, 0),
-                ]
-            else:
-                assert (await client.call(request, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert bench.groups.describe_group("g").state == "Empty"
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_members_leave_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, _ = await client.stable()
+        request = LeaveGroupRequest(
+            group_id="g",
+            member_id=member_id,
+            members=[MemberIdentity(member_id="stranger"), MemberIdentity(member_id=member_id)],
+        )
+        left = await client.call(request, version)
+        assert left.error_code == 0
+        if version >= 3:
+            assert [(m.member_id, m.error_code) for m in left.members] == [
+                ("stranger", ErrorCode.UNKNOWN_MEMBER_ID),
+                (member_id, 0),
+            ]
+        else:
+            assert (await client.call(request, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert bench.groups.describe_group("g").state == "Empty"
 
 
 # ---- offsets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-def test_every_partition_of_a_commit_is_answered_once_and_in_order(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            request = commit_request(
-                ("flights", 3, 30),
-                ("nowhere", 0, 1),
-                ("flights", 99, 1),
-                ("weather", 0, 5),
-                ("flights", 0, 10),
-                topic_ids=topic_ids(client),
-            )
-            answer = await client.call(request, version)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 10 else ErrorCode.UNKNOWN_TOPIC_ID
-            assert [[(p.partition_index, p.error_code) for p in topic.partitions] for topic in answer.topics] == [
-                [(3, 0), (99, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0)],
-                [(0, unknown)],
-                [(0, 0)],
-            ]
-            named = [topic.topic_id if version >= 10 else topic.name for topic in answer.topics]
-            assert named == [topic.topic_id if version >= 10 else topic.name for topic in request.topics]
-            assert [tuple(key) for key in bench.groups.committed_partitions("g")] == [
-                ("flights", 0),
-                ("flights", 3),
-                ("weather", 0),
-            ]
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_every_partition_of_a_commit_is_answered_once_and_in_order(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        request = commit_request(
+            ("flights", 3, 30),
+            ("nowhere", 0, 1),
+            ("flights", 99, 1),
+            ("weather", 0, 5),
+            ("flights", 0, 10),
+            topic_ids=topic_ids(client),
+        )
+        answer = await client.call(request, version)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 10 else ErrorCode.UNKNOWN_TOPIC_ID
+        assert [[(p.partition_index, p.error_code) for p in topic.partitions] for topic in answer.topics] == [
+            [(3, 0), (99, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0)],
+            [(0, unknown)],
+            [(0, 0)],
+        ]
+        named = [topic.topic_id if version >= 10 else topic.name for topic in answer.topics]
+        assert named == [topic.topic_id if version >= 10 else topic.name for topic in request.topics]
+        assert [tuple(key) for key in bench.groups.committed_partitions("g")] == [
+            ("flights", 0),
+            ("flights", 3),
+            ("weather", 0),
+        ]
 
 
-def test_a_refused_commit_names_its_error_in_every_partition() -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.stable()
-            request = commit_request(("flights", 0, 1), ("weather", 0, 1), topic_ids=topic_ids(client))
-            answer = await client.call(request, 9)
-            codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
-            assert codes == {ErrorCode.UNKNOWN_MEMBER_ID}
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_refused_commit_names_its_error_in_every_partition() -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.stable()
+        request = commit_request(("flights", 0, 1), ("weather", 0, 1), topic_ids=topic_ids(client))
+        answer = await client.call(request, 9)
+        codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
+        assert codes == {ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-def test_a_member_commits_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, generation = await client.stable()
-            request = commit_request(
-                ("flights", 0, 7),
-                topic_ids=topic_ids(client),
-                member_id=member_id,
-                generation_id_or_member_epoch=generation,
-                retention_time_ms=1_000 if 2 <= version <= 4 else -1,
-            )
-            answer = await client.call(request, version)
-            assert answer.topics[0].partitions[0].error_code == 0
-            shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
-            (value,) = shard.offsets["g"].committed.values()
-            assert (value.offset, value.metadata) == (7, "note")
-            assert value.leader_epoch == (3 if version >= 6 else -1)
-            assert (value.expire_timestamp_ms != -1) == (version <= 4)
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_member_commits_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, generation = await client.stable()
+        request = commit_request(
+            ("flights", 0, 7),
+            topic_ids=topic_ids(client),
+            member_id=member_id,
+            generation_id_or_member_epoch=generation,
+            retention_time_ms=1_000 if 2 <= version <= 4 else -1,
+        )
+        answer = await client.call(request, version)
+        assert answer.topics[0].partitions[0].error_code == 0
+        shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
+        (value,) = shard.offsets["g"].committed.values()
+        assert (value.offset, value.metadata) == (7, "note")
+        assert value.leader_epoch == (3 if version >= 6 else -1)
+        assert (value.expire_timestamp_ms != -1) == (version <= 4)
 
 
 @pytest.mark.parametrize("version", [7, 9, 10])
-def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of_its_name(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.call(commit_request(("flights", 1, 11), topic_ids=topic_ids(client)), 9)
-            # Made anew while no coordinator was there to see it deleted.
-            bench.metadata.image = make_image(topics=TOPICS, topic_ids_from=2000)
-            ids = topic_ids(client)
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=[1])],
-                groups=[
-                    OffsetFetchRequestGroup(
-                        group_id="g",
-                        topics=[
-                            OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=[1])
-                        ],
-                    )
-                ],
-            )
-            answer = await client.call(request, version)
-            (group,) = answer.groups if version >= 8 else [answer]
-            assert [p.committed_offset for p in group.topics[0].partitions] == [-1]
-            await client.call(commit_request(("flights", 1, 2), topic_ids=ids), 9)
-            answer = await client.call(request, version)
-            (group,) = answer.groups if version >= 8 else [answer]
-            assert [p.committed_offset for p in group.topics[0].partitions] == [2]
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of_its_name(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.call(commit_request(("flights", 1, 11), topic_ids=topic_ids(client)), 9)
+        # Made anew while no coordinator was there to see it deleted.
+        bench.metadata.image = make_image(topics=TOPICS, topic_ids_from=2000)
+        ids = topic_ids(client)
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=[1])],
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=[1])],
+                )
+            ],
+        )
+        answer = await client.call(request, version)
+        (group,) = answer.groups if version >= 8 else [answer]
+        assert [p.committed_offset for p in group.topics[0].partitions] == [-1]
+        await client.call(commit_request(("flights", 1, 2), topic_ids=ids), 9)
+        answer = await client.call(request, version)
+        (group,) = answer.groups if version >= 8 else [answer]
+        assert [p.committed_offset for p in group.topics[0].partitions] == [2]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-def test_a_partition_that_a_fetch_names_again_and_again_is_answered_once(version: int) -> None:
+@virtual_loop.runs
+async def test_a_partition_that_a_fetch_names_again_and_again_is_answered_once(version: int) -> None:
     """Four bytes that name it bring all its metadata back: 64 KiB of requests were 16 MB of answers."""
-
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            ids = topic_ids(client)
-            await client.call(commit_request(("flights", 1, 11), ("flights", 0, 10), topic_ids=ids), 9)
-            again = [[1] * 50, [0, 1] * 50]
-            topics = [
-                OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=indexes)
-                for indexes in again
-            ]
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=indexes) for indexes in again],
-                groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)] * 20,
-            )
-            answer = await client.call(request, version)
-            (group,) = answer.groups if version >= 8 else [answer]
-            (topic,) = group.topics
-            assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(1, 11), (0, 10)]
-
-    virtual_loop.run(main())
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        ids = topic_ids(client)
+        await client.call(commit_request(("flights", 1, 11), ("flights", 0, 10), topic_ids=ids), 9)
+        again = [[1] * 50, [0, 1] * 50]
+        topics = [
+            OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=indexes)
+            for indexes in again
+        ]
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=indexes) for indexes in again],
+            groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)] * 20,
+        )
+        answer = await client.call(request, version)
+        (group,) = answer.groups if version >= 8 else [answer]
+        (topic,) = group.topics
+        assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(1, 11), (0, 10)]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_no_error(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            ids = topic_ids(client)
-            await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=ids), 9)
-            asked = [("weather", [7, 0]), ("nowhere", [0]), ("flights", [1])]
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=[OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked],
-                groups=[
-                    OffsetFetchRequestGroup(
-                        group_id="g",
-                        topics=[
-                            OffsetFetchRequestTopics(
-                                name=name, topic_id=ids.get(name, Uuid(b"x" * 16)), partition_indexes=indexes
-                            )
-                            for name, indexes in asked
-                        ],
-                    )
-                ],
-                require_stable=True,
-            )
-            answer = await client.call(request, version)
-            (group,) = answer.groups if version >= 8 else [answer]
-            assert group.error_code == 0
-            found = [
-                [(p.partition_index, p.committed_offset, p.metadata, p.error_code) for p in topic.partitions]
-                for topic in group.topics
-            ]
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else 0
-            assert found == [[(7, -1, "", 0), (0, 5, "note", 0)], [(0, -1, "", unknown)], [(1, 11, "note", 0)]]
-            if version >= 5:
-                assert group.topics[0].partitions[1].committed_leader_epoch == 3
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_no_error(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        ids = topic_ids(client)
+        await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=ids), 9)
+        asked = [("weather", [7, 0]), ("nowhere", [0]), ("flights", [1])]
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked],
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[
+                        OffsetFetchRequestTopics(
+                            name=name, topic_id=ids.get(name, Uuid(b"x" * 16)), partition_indexes=indexes
+                        )
+                        for name, indexes in asked
+                    ],
+                )
+            ],
+            require_stable=True,
+        )
+        answer = await client.call(request, version)
+        (group,) = answer.groups if version >= 8 else [answer]
+        assert group.error_code == 0
+        found = [
+            [(p.partition_index, p.committed_offset, p.metadata, p.error_code) for p in topic.partitions]
+            for topic in group.topics
+        ]
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else 0
+        assert found == [[(7, -1, "", 0), (0, 5, "note", 0)], [(0, -1, "", unknown)], [(1, 11, "note", 0)]]
+        if version >= 5:
+            assert group.topics[0].partitions[1].committed_leader_epoch == 3
 
 
 @pytest.mark.parametrize("version", [v for v in versions(ApiKey.OFFSET_FETCH) if v >= 2])
-def test_null_topics_fetch_everything_the_group_has_committed(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            ids = topic_ids(client)
-            await client.call(commit_request(("weather", 0, 5), ("flights", 1, 11), topic_ids=ids), 9)
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=None,
-                groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "nobody")],
-            )
-            answer = await client.call(request, version)
-            groups = answer.groups if version >= 8 else [answer]
-            assert [
-                (topic.topic_id if version >= 10 else topic.name, [p.committed_offset for p in topic.partitions])
-                for topic in groups[0].topics
-            ] == [
-                (ids["flights"] if version >= 10 else "flights", [11]),
-                (ids["weather"] if version >= 10 else "weather", [5]),
-            ]
-            if version >= 8:
-                assert (groups[1].group_id, groups[1].error_code, groups[1].topics) == ("nobody", 0, [])
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_null_topics_fetch_everything_the_group_has_committed(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        ids = topic_ids(client)
+        await client.call(commit_request(("weather", 0, 5), ("flights", 1, 11), topic_ids=ids), 9)
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=None,
+            groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "nobody")],
+        )
+        answer = await client.call(request, version)
+        groups = answer.groups if version >= 8 else [answer]
+        assert [
+            (topic.topic_id if version >= 10 else topic.name, [p.committed_offset for p in topic.partitions])
+            for topic in groups[0].topics
+        ] == [
+            (ids["flights"] if version >= 10 else "flights", [11]),
+            (ids["weather"] if version >= 10 else "weather", [5]),
+        ]
+        if version >= 8:
+            assert (groups[1].group_id, groups[1].error_code, groups[1].topics) == ("nobody", 0, [])
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-def test_a_fetch_from_a_broker_that_does_not_coordinate_the_group_is_refused(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=[0])],
-                groups=[OffsetFetchRequestGroup(group_id="g", topics=[])],
-            )
-            answer = await Client(bench).call(request, version)
-            if version >= 8:
-                assert [group.error_code for group in answer.groups] == [ErrorCode.NOT_COORDINATOR]
-            else:
-                assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
-                assert version < 2 or answer.error_code == ErrorCode.NOT_COORDINATOR
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_fetch_from_a_broker_that_does_not_coordinate_the_group_is_refused(version: int) -> None:
+    async with group_bench() as bench:
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=[0])],
+            groups=[OffsetFetchRequestGroup(group_id="g", topics=[])],
+        )
+        answer = await Client(bench).call(request, version)
+        if version >= 8:
+            assert [group.error_code for group in answer.groups] == [ErrorCode.NOT_COORDINATOR]
+        else:
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+            assert version < 2 or answer.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_offsets_are_deleted_partition_by_partition() -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=topic_ids(client)), 9)
-            await client.stable()
-            request = OffsetDeleteRequest(
-                group_id="g",
-                topics=[
-                    OffsetDeleteRequestTopic(
-                        name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
-                    )
-                    for name, indexes in (("weather", [0, 9]), ("flights", [1]), ("nowhere", [0]))
-                ],
-            )
-            answer = await client.call(request, 0)
-            assert [[p.error_code for p in topic.partitions] for topic in answer.topics] == [
-                [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
-                [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC],
-                [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
-            ]
-            request.group_id = "nobody"
-            assert (await client.call(request, 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_offsets_are_deleted_partition_by_partition() -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=topic_ids(client)), 9)
+        await client.stable()
+        request = OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+                )
+                for name, indexes in (("weather", [0, 9]), ("flights", [1]), ("nowhere", [0]))
+            ],
+        )
+        answer = await client.call(request, 0)
+        assert [[p.error_code for p in topic.partitions] for topic in answer.topics] == [
+            [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+            [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC],
+            [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        ]
+        request.group_id = "nobody"
+        assert (await client.call(request, 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # ---- groups as a whole -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
-def test_groups_are_listed_and_filtered_in_every_version(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.stable("alive")
-            await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
-            everything = await client.call(ListGroupsRequest(), version)
-            assert sorted((g.group_id, g.protocol_type) for g in everything.groups) == [
-                ("alive", "consumer"),
-                ("simple", ""),
-            ]
-            if version >= 4:
-                stable = await client.call(ListGroupsRequest(states_filter=["STABLE"]), version)
-                assert [(g.group_id, g.group_state) for g in stable.groups] == [("alive", "Stable")]
-            if version >= 5:
-                assert {g.group_type for g in everything.groups} == {"classic"}
-                assert (await client.call(ListGroupsRequest(types_filter=["Consumer"]), version)).groups == []
-                assert len((await client.call(ListGroupsRequest(types_filter=["Classic"]), version)).groups) == 2
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_groups_are_listed_and_filtered_in_every_version(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.stable("alive")
+        await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
+        everything = await client.call(ListGroupsRequest(), version)
+        assert sorted((g.group_id, g.protocol_type) for g in everything.groups) == [
+            ("alive", "consumer"),
+            ("simple", ""),
+        ]
+        if version >= 4:
+            stable = await client.call(ListGroupsRequest(states_filter=["STABLE"]), version)
+            assert [(g.group_id, g.group_state) for g in stable.groups] == [("alive", "Stable")]
+        if version >= 5:
+            assert {g.group_type for g in everything.groups} == {"classic"}
+            assert (await client.call(ListGroupsRequest(types_filter=["Consumer"]), version)).groups == []
+            assert len((await client.call(ListGroupsRequest(types_filter=["Classic"]), version)).groups) == 2
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
-def test_groups_are_described_in_every_version_and_unknown_ones_are_dead(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, _ = await client.stable()
-            request = DescribeGroupsRequest(groups=["g", "nobody", "g"], include_authorized_operations=version >= 3)
-            alive, dead = (await client.call(request, version)).groups
-            (member,) = alive.members
-            assert (alive.group_id, alive.group_state, alive.protocol_type, alive.protocol_data) == (
-                "g",
-                "Stable",
-                "consumer",
-                "range",
-            )
-            assert (member.member_id, member.client_id, member.member_metadata, member.member_assignment) == (
-                member_id,
-                "client",
-                SUBSCRIPTION,
-                b"all",
-            )
-            assert member.client_host == "/127.0.0.1", "as Java prints an address"
-            assert (dead.group_id, dead.group_state) == ("nobody", "Dead")
-            assert dead.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
-            if version >= 3:
-                assert alive.authorized_operations == 3400, "read, delete, describe, describe and alter configs"
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_groups_are_described_in_every_version_and_unknown_ones_are_dead(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, _ = await client.stable()
+        request = DescribeGroupsRequest(groups=["g", "nobody", "g"], include_authorized_operations=version >= 3)
+        alive, dead = (await client.call(request, version)).groups
+        (member,) = alive.members
+        assert (alive.group_id, alive.group_state, alive.protocol_type, alive.protocol_data) == (
+            "g",
+            "Stable",
+            "consumer",
+            "range",
+        )
+        assert (member.member_id, member.client_id, member.member_metadata, member.member_assignment) == (
+            member_id,
+            "client",
+            SUBSCRIPTION,
+            b"all",
+        )
+        assert member.client_host == "/127.0.0.1", "as Java prints an address"
+        assert (dead.group_id, dead.group_state) == ("nobody", "Dead")
+        assert dead.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+        if version >= 3:
+            assert alive.authorized_operations == 3400, "read, delete, describe, describe and alter configs"
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
-def test_every_group_of_a_deletion_is_answered_once(version: int) -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.stable("alive")
-            await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
-            bench.groups.on_resigned((bench.groups.partition_for("alive") + 1) % 3)
-            answer = await client.call(
-                DeleteGroupsRequest(groups_names=["alive", "nobody", "simple", "alive"]), version
-            )
-            reported = {result.group_id: result.error_code for result in answer.results}
-            assert len(answer.results) == 3
-            assert reported["alive"] == ErrorCode.NON_EMPTY_GROUP
-            led = set(bench.groups.partitions)
-            for name, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("simple", 0)):
-                is_led = bench.groups.partition_for(name) in led
-                assert reported[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_every_group_of_a_deletion_is_answered_once(version: int) -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.stable("alive")
+        await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
+        bench.groups.on_resigned((bench.groups.partition_for("alive") + 1) % 3)
+        answer = await client.call(DeleteGroupsRequest(groups_names=["alive", "nobody", "simple", "alive"]), version)
+        reported = {result.group_id: result.error_code for result in answer.results}
+        assert len(answer.results) == 3
+        assert reported["alive"] == ErrorCode.NON_EMPTY_GROUP
+        led = set(bench.groups.partitions)
+        for name, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("simple", 0)):
+            is_led = bench.groups.partition_for(name) in led
+            assert reported[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
 
 
-def test_the_group_without_a_name_can_be_seen_and_deleted() -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id=""), 9)
-            (described,) = (await client.call(DescribeGroupsRequest(groups=[""]), 5)).groups
-            assert (described.error_code, described.group_state) == (0, "Empty")
-            (deleted,) = (await client.call(DeleteGroupsRequest(groups_names=[""]), 2)).results
-            assert deleted.error_code == 0
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_the_group_without_a_name_can_be_seen_and_deleted() -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id=""), 9)
+        (described,) = (await client.call(DescribeGroupsRequest(groups=[""]), 5)).groups
+        assert (described.error_code, described.group_state) == (0, "Empty")
+        (deleted,) = (await client.call(DeleteGroupsRequest(groups_names=[""]), 2)).results
+        assert deleted.error_code == 0
 
 
-def test_a_group_epoch_is_never_lost_between_brokers() -> None:
-    async def main() -> None:
-        async with group_bench() as bench:
-            await bench.lead()
-            client = Client(bench)
-            member_id, generation = await client.stable()
-            partition = bench.groups.partition_for("g")
-            bench.groups.on_resigned(partition)
-            request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-            assert (await client.call(request, 4)).error_code == ErrorCode.NOT_COORDINATOR
-            bench.groups.on_elected(partition, Epoch(2))
-            await asyncio.sleep(1)
-            assert (await client.call(request, 4)).error_code == 0
-
-    virtual_loop.run(main())
+@virtual_loop.runs
+async def test_a_group_epoch_is_never_lost_between_brokers() -> None:
+    async with group_bench() as bench:
+        await bench.lead()
+        client = Client(bench)
+        member_id, generation = await client.stable()
+        partition = bench.groups.partition_for("g")
+        bench.groups.on_resigned(partition)
+        request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+        assert (await client.call(request, 4)).error_code == ErrorCode.NOT_COORDINATOR
+        bench.groups.on_elected(partition, Epoch(2))
+        await asyncio.sleep(1)
+        assert (await client.call(request, 4)).error_code == 0
