@@ -83,6 +83,8 @@ SERVED = [
     ApiKey.UPDATE_FEATURES,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.UNREGISTER_CONTROLLER,
@@ -100,6 +102,8 @@ NEWER_THAN_KIO = {
     (ApiKey.API_VERSIONS, 5),
     (ApiKey.DELETE_GROUPS, 3),
     (ApiKey.TXN_OFFSET_COMMIT, 6),
+    (ApiKey.STREAMS_GROUP_HEARTBEAT, 1),
+    (ApiKey.STREAMS_GROUP_DESCRIBE, 1),
     (ApiKey.UNREGISTER_CONTROLLER, 0),
 }
 """Of Kafka 4.4, which kio does not know yet: tests/oracle/test_declared.py compares them with Kafka's own declarations."""
