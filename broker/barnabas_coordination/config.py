@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_coordination.streams_config import StreamsGroupConfig
 from barnabas_wire.config_key import config_key
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
@@ -20,7 +21,7 @@ CONSUMER_ASSIGNORS = ("uniform", "range", "uniform-rack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCoordinatorConfig:
+class GroupCoordinatorConfig(StreamsGroupConfig):
     """What the group coordinator takes from the node's properties."""
 
     offsets_topic_num_partitions: int = config_key(
@@ -188,6 +189,7 @@ class GroupCoordinatorConfig:
             raise ValueError(
                 "group.consumer.session.timeout.ms must be more than group.consumer.heartbeat.interval.ms: raise it"
             )
+        self.check_streams()
         if self.group_consumer_regex_refresh_interval_ms < 10_000:
             raise ValueError("group.consumer.regex.refresh.interval.ms must be at least 10000")
         if self.group_consumer_migration_policy.lower() not in MIGRATION_POLICIES:

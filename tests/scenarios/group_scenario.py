@@ -1,4 +1,5 @@
-"""Interprets scripts about one group, `g`: members of the consumer protocol (KIP-848) and cooperative ones of the classic protocol.
+"""Interprets scripts about one group, `g`: members of the consumer protocol (KIP-848), cooperative ones of the classic protocol, and those
+of Streams (KIP-1071), whose application counts words: subtopology 0 reads lines and writes app-words, 1 reads that and keeps app-counts.
 
 Commands (M names a member):
   topic NAME N              the topic has N partitions from now on
@@ -12,6 +13,11 @@ Commands (M names a member):
   classic M                 a member of the classic protocol joins a consumer group, for flights, and syncs
   alive M…                  its heartbeats; it joins and syncs again when it is told to
   commit M EPOCH P…         offsets of partitions of the first topic
+  streams M [process=P] [static=I] [epoch=N] [endpoint=H]    a member of the application joins; N: of its topology
+  pulse M…                  heartbeats of such members, which give up what they are not told any more by the next one
+  make                      the internal topics that the last answer named are made
+  standbys N / delay MS     group.streams.num.standby.replicas, group.streams.initial.rebalance.delay.ms; 0 at first
+  shutdown M                it asks for the end of the application
   wait MS                   time passes, timers fire
   refuse / accept           appends fail for want of in-sync replicas / work again
   failover                  another broker reads the log
@@ -37,18 +43,32 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMetadataRecord,
 )
 from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.streams.group import StreamsGroup
+from barnabas_coordination.group.streams.messages import StreamsHeartbeatOutcome
+from barnabas_coordination.group.streams.records import (
+    Endpoint,
+    StreamsGroupCurrentMemberAssignmentRecord,
+    StreamsGroupMemberMetadataRecord,
+    StreamsGroupMetadataRecord,
+    StreamsGroupTargetAssignmentMemberRecord,
+    StreamsGroupTargetAssignmentMetadataRecord,
+    StreamsGroupTopologyRecord,
+)
+from barnabas_coordination.group.streams.tasks import Role, Tasks
+from barnabas_coordination.group.streams.topology import InternalTopic, Topology
 from barnabas_coordination.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 from tests.broker.coordinator.consumer_driver import Consumer, ConsumerDriver
 from tests.broker.coordinator.group_driver import DELAY_MS, GROUP, TOPIC
+from tests.broker.coordinator.streams_driver import COUNTS, StreamsDriver, Worker
 from tests.broker.coordinator.test_group_migration import Cooperative, assignment, subscription
 from tests.scenarios.runner import Scenario
 
 START_MS = 1_000_000
 
 
-class _Printing(ConsumerDriver):
+class _Printing(StreamsDriver):
     """Says which records it appends."""
 
     def __init__(self, printed: list[str]) -> None:
@@ -70,6 +90,8 @@ class GroupScenario(Scenario):
         self.topics: dict[str, int] = {}
         self.members: dict[str, Consumer] = {}
         self.classic: dict[str, Cooperative] = {}
+        self.workers: dict[str, Worker] = {}
+        self.to_create: tuple[InternalTopic, ...] = ()
 
     def run(self, command: str) -> list[str]:
         """One line."""
@@ -86,6 +108,12 @@ class GroupScenario(Scenario):
 
     def _do_interval(self, interval_ms: str) -> None:
         self._configure(group_consumer_assignment_interval_ms=int(interval_ms))
+
+    def _do_standbys(self, count: str) -> None:
+        self._configure(group_streams_num_standby_replicas=int(count))
+
+    def _do_delay(self, delay_ms: str) -> None:
+        self._configure(group_streams_initial_rebalance_delay_ms=int(delay_ms))
 
     def _do_policy(self, name: str) -> None:
         self._configure(group_consumer_migration_policy=name)
@@ -105,6 +133,46 @@ class GroupScenario(Scenario):
 
     def _do_failover(self) -> None:
         self.driver.fail_over(loses_uncommitted=False)
+
+    # ---- members of the application
+
+    def _do_streams(self, name: str, *words: str) -> None:
+        named = dict(word.split("=", 1) for word in words)
+        self.workers[name] = Worker(
+            self.driver,
+            name,
+            process=named.get("process"),
+            topology=Topology(int(named.get("epoch", "0")), COUNTS.subtopologies),
+            instance=named.get("static"),
+            endpoint=Endpoint(named["endpoint"], 80) if "endpoint" in named else None,
+        )
+        self._told(name, self.workers[name].join)
+
+    def _do_pulse(self, *names: str) -> None:
+        for name in names:
+            self._told(name, self.workers[name].beat)
+
+    def _do_shutdown(self, name: str) -> None:
+        self._told(name, lambda: self.workers[name].beat(shuts_down=True))
+
+    def _do_make(self) -> None:
+        for topic in self.to_create:
+            self._do_topic(topic.name, str(topic.partitions))
+            self.printed.append(f"made {topic.name} with {topic.partitions} partitions")
+
+    def _told(self, name: str, request: Any) -> None:
+        try:
+            outcome: StreamsHeartbeatOutcome = request()
+        except KafkaError as error:
+            self.printed.append(f"{name}: {error.code.name}")
+            return
+        self.to_create = outcome.to_create
+        told = "" if outcome.tasks is None else f", has {_tasks(outcome.tasks)}"
+        self.printed.append(f"{name}: epoch {outcome.epoch}{told}")
+        self.printed += [f"{name}: {status.code.name}: {status.detail}" for status in outcome.statuses]
+        for each in outcome.endpoints or ():
+            read = " ".join(f"{topic}-{n}" for topic, numbers in each.active.items() for n in numbers)
+            self.printed.append(f"{name}: {each.endpoint.host} reads {read or 'nothing'}")
 
     # ---- members
 
@@ -131,6 +199,9 @@ class GroupScenario(Scenario):
         self._heard(name, member.beat)
 
     def _do_leave(self, name: str) -> None:
+        if name in self.workers:
+            self._told(name, self.workers[name].leave)
+            return
         if name in self.classic:
             member = self.classic.pop(name)
             self.driver.outcome(self.driver.leave((member.member_id, None)))
@@ -139,6 +210,9 @@ class GroupScenario(Scenario):
         self._heard(name, self.members[name].leave)
 
     def _do_away(self, name: str) -> None:
+        if name in self.workers:
+            self._told(name, self.workers[name].leave_for_a_while)
+            return
         self._heard(name, self.members[name].leave_for_a_while)
 
     def _heard(self, name: str, request: Any) -> None:
@@ -199,8 +273,25 @@ class GroupScenario(Scenario):
                 kind = " (classic)" if member.is_classic else ""
                 has = _partitions(self.driver, member.assigned)
                 self.printed.append(f"{name}{kind}: epoch {member.epoch} {member.state.name}, has {has}{pending}")
+        elif isinstance(group, StreamsGroup):
+            self.printed.append(
+                f"streams {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}"
+            )
+            for name, worker in sorted(group.members.items()):
+                pending = f", gives up {_tasks(worker.pending.tasks)}" if worker.pending.tasks else ""
+                has = _tasks(worker.assigned.tasks)
+                self.printed.append(f"{name}: epoch {worker.epoch} {worker.state.name}, has {has}{pending}")
         else:
             self.printed.append("no group")
+
+
+def _tasks(tasks: Tasks) -> str:
+    found = []
+    for role in Role:
+        named = " ".join(f"{name}_{number}" for name, number in sorted(tasks[role]))
+        if named:
+            found.append(named if role is Role.ACTIVE else f"{role.name.lower()} {named}")
+    return ", ".join(found) or "nothing"
 
 
 def _partitions(driver: ConsumerDriver, held: Mapping[Uuid, Iterable[int]]) -> str:
@@ -232,6 +323,29 @@ def _record(driver: ConsumerDriver, record: Any) -> str:
             return (
                 f"16 {regex} unused" if resolved is None else f"16 {regex} is {' '.join(resolved.topics) or 'nothing'}"
             )
+        case StreamsGroupMetadataRecord(_, value):
+            if value is None:
+                return "17 group gone"
+            ready = (
+                "" if value.validated_topology_epoch < 0 else f", topology {value.validated_topology_epoch} is ready"
+            )
+            return f"17 group epoch {value.epoch}{ready}"
+        case StreamsGroupMemberMetadataRecord(_, name, said):
+            return f"19 {name} gone" if said is None else f"19 {name} of {said.process_id}"
+        case StreamsGroupTargetAssignmentMetadataRecord(_, value):
+            if value is None:
+                return "20 targets gone"
+            since = f" at {value.timestamp_ms - START_MS}" if value.timestamp_ms else ""
+            return f"20 targets of epoch {value.epoch}{since}"
+        case StreamsGroupTargetAssignmentMemberRecord(_, name, target):
+            return f"21 {name} gone" if target is None else f"21 {name} is to have {_tasks(target)}"
+        case StreamsGroupCurrentMemberAssignmentRecord(_, name, value):
+            if value is None:
+                return f"22 {name} gone"
+            pending = f", gives up {_tasks(value.pending.tasks)}" if value.pending.tasks else ""
+            return f"22 {name} epoch {value.epoch} {value.state.name}, has {_tasks(value.assigned.tasks)}{pending}"
+        case StreamsGroupTopologyRecord(_, topology):
+            return "23 topology gone" if topology is None else f"23 topology {topology.epoch}"
         case GroupMetadataRecord(_, value):
             return "2 gone" if value is None else f"2 generation {value.generation} of {len(value.members)}"
     return f"1 {record.topic}-{record.partition}"

@@ -28,6 +28,7 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (mem
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from barnabas_coordination.errors import FencedInstanceId, IllegalGeneration, UnknownMemberId
 from barnabas_coordination.group.members import ClassicMember, restored_member
@@ -55,6 +56,8 @@ from barnabas_wire.kafka.errors import InvariantViolated
 
 class ClassicGroup:
     """One group. Steps change its soft state, `replay` changes what records carry."""
+
+    type_name: Final = "classic"
 
     def __init__(self, group_id: str, *, initial_rebalance_delay_ms: int, max_size: int) -> None:
         """`initial_rebalance_delay_ms`: how long an empty group waits for others to come; `max_size`: its most members."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from barnabas_coordination.group.any_group import AnyGroup
 from barnabas_coordination.group.classic import ClassicGroup
-from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.messages import OffsetCommit
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import NO_TIMESTAMP, OffsetCommitRecord, OffsetValue
@@ -85,9 +85,7 @@ def commit_records(
     return records, tuple(codes)
 
 
-def expired_offsets(
-    group: ClassicGroup | ConsumerGroup, offsets: GroupOffsets, *, now_ms: int, retention_ms: int
-) -> list[TopicPartition]:
+def expired_offsets(group: AnyGroup, offsets: GroupOffsets, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
     """Keys whose time is over. A key with a commit on its way never is."""
     return [
         key
@@ -96,12 +94,10 @@ def expired_offsets(
     ]
 
 
-def _is_expired(
-    group: ClassicGroup | ConsumerGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int
-) -> bool:
+def _is_expired(group: AnyGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
     """KIP-211: retention counts from the moment that nobody uses the offset any more. Kafka forgets what was committed for an
     empty group that once had members (by an operator, a consumer without membership) by the group's emptiness alone."""
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         # By the time of the commit, as in Kafka, even where the group has just become empty.
         if group.is_subscribed_to(topic):
             return False

@@ -5,7 +5,8 @@ Invariants: decode(encode(record)) == record; bytes that have another layout rai
 Read next:  shard.py, which replays these.
 
 Key (big endian; string = int16 length + utf-8, length -1 = null):
-    int16   record type         0, 1 = committed offset; 2 = group metadata; 3 to 8, 16: consumer/records.py; others are not known
+    int16   record type         0, 1 = committed offset; 2 = group metadata; 3 to 8, 16: consumer/records.py; 17, 19 to 23:
+                                streams/records.py; others are not known
     type 0, 1:  string group, string topic, int32 partition
     type 2:     string group
 Value: null = tombstone (the offset, or the group, is gone). Otherwise
@@ -31,6 +32,8 @@ from typing import NamedTuple, TypeVar
 from barnabas_coordination.errors import CorruptRecord
 from barnabas_coordination.group.consumer import records as consumer
 from barnabas_coordination.group.consumer.records import ConsumerRecord
+from barnabas_coordination.group.streams import records as streams
+from barnabas_coordination.group.streams.records import StreamsRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -118,7 +121,7 @@ class GroupMetadataRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-GroupRecord = OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord
+GroupRecord = OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord | StreamsRecord
 
 
 # ---- the bytes, declared as Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, … -------------
@@ -185,7 +188,8 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, GroupMetadataRecord):
             key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
             return key, None if record.value is None else _encode_group(record.value)
-        record_type, named, value = consumer.to_messages(record)
+        codec = streams if isinstance(record, StreamsRecord) else consumer
+        record_type, named, value = codec.to_messages(record)
         return _pack(named, record_type), None if value is None else _pack(value, consumer.VALUE_VERSION)
     except struct.error as error:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a group record: {error}") from error
@@ -215,7 +219,7 @@ def _encode_group(value: GroupMetadataValue) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Key and value -> record; None for a type that belongs to another protocol (share groups, Streams groups).
+    """Key and value -> record; None for a type that belongs to another protocol (share groups).
 
     Raises CorruptRecord when the bytes do not have the layout above.
     """
@@ -228,6 +232,10 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if version == GROUP_METADATA_KEY_VERSION:
         group = _unpack(_GroupMetadataKey, key).group
         return GroupMetadataRecord(group, None if value is None else _decode_group(value))
+    of_streams = streams.message_types(version)
+    if of_streams is not None:
+        task_value = None if value is None else _unpack(of_streams[1], value)
+        return streams.from_messages(version, _unpack(of_streams[0], key), task_value)
     types = consumer.message_types(version)
     if types is None:
         return None

@@ -22,6 +22,7 @@ from barnabas_coordination.errors import (
     InvalidSessionTimeout,
     RebalanceInProgress,
 )
+from barnabas_coordination.group.any_group import AnyGroup
 from barnabas_coordination.group.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
@@ -40,7 +41,7 @@ from barnabas_coordination.group.messages import (
     SyncOutcome,
     SyncRequest,
 )
-from barnabas_coordination.group.shard import AnyGroup, GroupShard
+from barnabas_coordination.group.shard import GroupShard
 from barnabas_coordination.internal_topic import InternalTopic, MetadataSource
 from barnabas_coordination.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
 from barnabas_coordination.shard import CoordinatorResult, Marker, Ticket, Writer

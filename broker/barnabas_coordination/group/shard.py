@@ -22,6 +22,7 @@ from barnabas_coordination.errors import (
 )
 from barnabas_coordination.group import joining, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
+from barnabas_coordination.group.any_group import AnyGroup, LedGroup
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices, target
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
@@ -59,6 +60,19 @@ from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind
+from barnabas_coordination.group.streams import fencing as streams_fencing
+from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
+from barnabas_coordination.group.streams import target as streams_target
+from barnabas_coordination.group.streams.description import describe as describe_streams
+from barnabas_coordination.group.streams.group import StreamsGroup
+from barnabas_coordination.group.streams.messages import (
+    StreamsGroupDescription,
+    StreamsHeartbeat,
+    StreamsSurroundings,
+)
+from barnabas_coordination.group.streams.records import StreamsGroupTopologyRecord, StreamsRecord
+from barnabas_coordination.group.streams.settings import settings_of as streams_settings_of
+from barnabas_coordination.group.streams.soft_state import StreamsSoftState
 from barnabas_coordination.shard import (
     ArmTimer,
     CoordinatorResult,
@@ -75,9 +89,6 @@ from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
 
-CLASSIC = "classic"
-CONSUMER = "consumer"
-AnyGroup = ClassicGroup | ConsumerGroup
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 EXPIRY = "offsets expiry"
 """Key of the timer that looks for expired offsets."""
@@ -102,10 +113,10 @@ class GroupShard:
         self._may_judge_age = may_judge_age
         self._image = image
         self.groups: dict[str, AnyGroup] = {}
-        self._overruled: dict[str, ConsumerGroup] = {}
-        """What the log has of consumer groups under the names of classic ones: a version that does not know consumer groups
-        coordinated here meanwhile. It goes once the log is read."""
-        self._founding: dict[str, SoftState] = {}
+        self._overruled: dict[tuple[type[LedGroup], str], LedGroup] = {}
+        """What the log has of consumer groups under the names of classic ones, and of Streams groups under those of either: a version
+        that does not know them coordinated here meanwhile. It goes once the log is read."""
+        self._founding: dict[str, SoftState | StreamsSoftState] = {}
         """Groups whose first record is being written: the group that the record makes takes over what this step began."""
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
@@ -119,12 +130,16 @@ class GroupShard:
     def join(self, request: JoinRequest, ticket: Ticket, *, new_member_id: str, now_ms: int) -> CoordinatorResult:
         """JoinGroup: see joining.join. Only a member without an id founds a group."""
         group = self.groups.get(request.group_id)
-        tombstones: list[ConsumerRecord] = []
-        if isinstance(group, ConsumerGroup):
-            if group.members:
-                return self._join_consumers(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
+        tombstones: list[GroupRecord] = []
+        if isinstance(group, StreamsGroup) and group.members:
+            raise InconsistentGroupProtocol(
+                f"group {request.group_id} has members of group.protocol=streams: join with that, or wait until they are gone"
+            )
+        if isinstance(group, ConsumerGroup) and group.members:
+            return self._join_consumers(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
+        if group is not None and not isinstance(group, ClassicGroup):
             # An empty group is of no protocol: it becomes what its first member speaks.
-            tombstones = fencing.group_tombstones(group)
+            tombstones = _group_tombstones(group)
             group = None
         if group is None:
             if request.member_id != NO_MEMBER:
@@ -166,7 +181,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return sessions.leave(group, members, ticket, now_ms=now_ms)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
             return classic_members.leave(group, members, ticket, self._image().topics)
         result = CoordinatorResult()
         result.reply(ticket, tuple(LeaveOutcome(*leaving, ErrorCode.UNKNOWN_MEMBER_ID) for leaving in members))
@@ -188,10 +203,10 @@ class GroupShard:
         self._forget_if_vacant(group)
         return result
 
-    def _member_group(self, member: MemberRef) -> AnyGroup:
+    def _member_group(self, member: MemberRef) -> ClassicGroup | ConsumerGroup:
         group = self.groups.get(member.group_id)
-        if group is None:
-            raise UnknownMemberId(f"there is no group {member.group_id}")
+        if group is None or isinstance(group, StreamsGroup):
+            raise UnknownMemberId(f"there is no group {member.group_id} that has members of group.protocol=classic")
         return group
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
@@ -205,6 +220,8 @@ class GroupShard:
             if request.epoch != JOINS:
                 raise GroupIdNotFound(f"group {request.group_id} is of group.protocol=classic")
             group = migration.upgrade(group, self._config, self._image().topics, first)
+        if isinstance(group, StreamsGroup):
+            raise GroupIdNotFound(f"group {request.group_id} is of group.protocol=streams")
         if group is None:
             if request.epoch != JOINS:
                 raise GroupIdNotFound(f"there is no group {request.group_id}")
@@ -213,11 +230,40 @@ class GroupShard:
         if request.epoch < JOINS:
             return fencing.leave(group, request, ticket, around.topics)
         result = consumer_heartbeat.heartbeat(group, request, ticket, around)
+        self._begin(group, first, result)
+        return result
+
+    def _begin(self, group: LedGroup, first: CoordinatorResult, result: CoordinatorResult) -> None:
+        """Put what makes way for a group before what its member wants; the group that the records make has what the step began."""
         result.records[:0] = first.records
         result.replies[:0] = first.replies
         result.timers[:0] = first.timers
-        if self.groups.get(request.group_id) is not group:
-            self._founding[request.group_id] = group.soft
+        if self.groups.get(group.group_id) is not group:
+            self._founding[group.group_id] = group.soft
+
+    def streams_heartbeat(self, request: StreamsHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """StreamsGroupHeartbeat: see streams/heartbeat.py. Only a member that joins founds a group, or takes over an empty classic one.
+
+        Raises KafkaError as streams_heartbeat.heartbeat, and GROUP_ID_NOT_FOUND.
+        """
+        group = self.groups.get(request.group_id)
+        first = CoordinatorResult()
+        if isinstance(group, ClassicGroup) and not group.members and request.epoch == JOINS:
+            migration.retire(group, first)
+            group = None
+        if group is None and request.epoch == JOINS:
+            group = StreamsGroup(request.group_id)
+        if not isinstance(group, StreamsGroup):
+            raise GroupIdNotFound(
+                f"there is no group {request.group_id}"
+                if group is None
+                else f"group {request.group_id} is of group.protocol={group.type_name}: stop its members, or take another application.id"
+            )
+        if request.epoch < JOINS:
+            return streams_fencing.leave(group, request, ticket)
+        around = self._around_streams(request.group_id, now_ms)
+        result = streams_heartbeat.heartbeat(group, request, ticket, around)
+        self._begin(group, first, result)
         return result
 
     def _around(self, group_id: str, now_ms: int) -> Surroundings:
@@ -230,6 +276,16 @@ class GroupShard:
             default_assignor=config.group_consumer_assignors[0],
             size_max=config.group_consumer_max_size,
             regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            now_ms=now_ms,
+        )
+
+    def _around_streams(self, group_id: str, now_ms: int) -> StreamsSurroundings:
+        image, config = self._image(), self._config
+        overrides = image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))
+        return StreamsSurroundings(
+            topics=image.topics,
+            settings=streams_settings_of(config, overrides),
+            size_max=config.group_streams_max_size,
             now_ms=now_ms,
         )
 
@@ -248,7 +304,10 @@ class GroupShard:
         Raises KafkaError as sessions.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
         """
         group = self.groups.get(commit.member.group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, StreamsGroup):
+            commits.allow_commit(group, commit)
+            result = CoordinatorResult()
+        elif isinstance(group, ConsumerGroup):
             commits.allow_commit(group, commit)
             result = CoordinatorResult()
             member = group.members.get(commit.member.member_id)
@@ -277,7 +336,7 @@ class GroupShard:
         (KIP-447), or GROUP_ID_NOT_FOUND where the version knows it.
         """
         group = self.groups.get(commit.member.group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             commits.allow_commit(group, commit, is_transactional=True)
         elif group is not None:
             sessions.allow_commit_in_transaction(group, commit.member)
@@ -312,7 +371,7 @@ class GroupShard:
     def allow_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Whether a member may fetch offsets by its epoch: see commits.allow_fetch; classic members are not asked."""
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             commits.allow_fetch(group, member_id, epoch)
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
@@ -336,7 +395,7 @@ class GroupShard:
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
         """
         group = self._existing_group(group_id)
-        has_members = bool(group.members) if isinstance(group, ConsumerGroup) else group.state is not GroupState.EMPTY
+        has_members = group.state is not GroupState.EMPTY if isinstance(group, ClassicGroup) else bool(group.members)
         if has_members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroup(f"group {group_id} has members")
         present = self._offsets_of(group_id)
@@ -370,9 +429,7 @@ class GroupShard:
     def list_groups(self) -> list[GroupListing]:
         """Every group here, by id."""
         return [
-            GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-            if isinstance(group, ClassicGroup)
-            else GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER)
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value, group.type_name)
             for group in self.existing_groups()
         ]
 
@@ -383,7 +440,7 @@ class GroupShard:
     def describe_group(self, group_id: str) -> GroupDescription:
         """One classic group. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._existing_group(group_id)
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             raise GroupIdNotFound(f"group {group_id} is not a classic group")
         return group.describe()
 
@@ -392,11 +449,18 @@ class GroupShard:
     ) -> ConsumerGroupDescription:
         """One group of the consumer protocol, with findings where it is to be explained. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._existing_group(group_id)
-        if isinstance(group, ClassicGroup):
+        if not isinstance(group, ConsumerGroup):
             raise GroupIdNotFound(f"group {group_id} is not a consumer group")
         findings = explain(group, self._around(group_id, now_ms)) if explains else ()
         assignor = target.assignor_name(group, self._config.group_consumer_assignors[0])
         return describe_consumers(group, assignor, findings)
+
+    def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
+        """One Streams group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._existing_group(group_id)
+        if not isinstance(group, StreamsGroup):
+            raise GroupIdNotFound(f"group {group_id} is not a Streams group")
+        return describe_streams(group, self._config.group_streams_assignors[0])
 
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
@@ -428,10 +492,13 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 result.timers.extend(sessions.resume(group).timers)
+            elif isinstance(group, StreamsGroup):
+                settings = self._around_streams(group.group_id, now_ms).settings
+                result.timers.extend(streams_fencing.resume(group, settings).timers)
             else:
                 result.timers.extend(fencing.resume(group, self._around(group.group_id, now_ms).settings).timers)
         for overruled in self._overruled.values():
-            result.records.extend(fencing.group_tombstones(overruled))
+            result.records.extend(_group_tombstones(overruled))
         self._overruled.clear()
         result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
         return result
@@ -444,6 +511,10 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         if group is None:
             return CoordinatorResult()
+        if isinstance(group, StreamsGroup):
+            if key.kind in (TimerKind.SESSION, TimerKind.REBALANCE):
+                return streams_fencing.on_timer(group, key)
+            return streams_target.on_timer(group, key, self._around_streams(group.group_id, now_ms))
         if isinstance(group, ConsumerGroup):
             around = self._around(group.group_id, now_ms)
             if key.kind in (TimerKind.TARGET, TimerKind.REGEX):
@@ -483,7 +554,7 @@ class GroupShard:
                 left.difference_update(gone)
             if self.pending.has_group(group_id):
                 continue
-            is_unused = isinstance(group, ConsumerGroup) or not group.pending_members
+            is_unused = not isinstance(group, ClassicGroup) or not group.pending_members
             if not left and group.state == GroupState.EMPTY and is_unused:
                 result.records.extend(_group_tombstones(group))
             self._forget_if_vacant(group)
@@ -515,7 +586,7 @@ class GroupShard:
             case GroupMetadataRecord():
                 self._replay_group(record)
             case _:
-                self._replay_consumers(record)
+                self._replay_led(record)
 
     def _replay_offset(self, record: OffsetCommitRecord) -> None:
         group_id = record.group_id
@@ -532,10 +603,10 @@ class GroupShard:
 
     def _replay_group(self, record: GroupMetadataRecord) -> None:
         group = self.groups.get(record.group_id)
-        if isinstance(group, ConsumerGroup):
+        if group is not None and not isinstance(group, ClassicGroup):
             if record.value is None:
                 return
-            self._overruled[record.group_id] = group
+            self._overruled[type(group), record.group_id] = group
             group = None
         if record.value is not None:
             if group is None:
@@ -548,25 +619,32 @@ class GroupShard:
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
-    def _replay_consumers(self, record: ConsumerRecord) -> None:
+    def _replay_led(self, record: ConsumerRecord | StreamsRecord) -> None:
         group_id = record.group_id
         group = self.groups.get(group_id)
+        kind: type[LedGroup] = StreamsGroup if isinstance(record, StreamsRecord) else ConsumerGroup
         is_tombstone = (
             record.is_tombstone if isinstance(record, ConsumerGroupPartitionMetadataRecord) else record.value is None
         )
-        if isinstance(group, ConsumerGroup):
-            group.replay(record)
-            if is_tombstone and isinstance(record, ConsumerGroupMetadataRecord):
+        if isinstance(group, kind):
+            _replay_in(group, record)
+            # The topology is the last that a Streams group leaves behind.
+            if is_tombstone and isinstance(record, ConsumerGroupMetadataRecord | StreamsGroupTopologyRecord):
                 del self.groups[group_id]
                 if self._offsets_of(group_id):
                     self.groups[group_id] = self._new_group(group_id)
         elif not is_tombstone:
-            if group is None or not group.has_record:
-                group = self.groups[group_id] = ConsumerGroup(group_id)
-                group.soft = self._founding.pop(group_id, group.soft)
+            if isinstance(group, StreamsGroup):
+                self._overruled[StreamsGroup, group_id] = group
+                group = None
+            if group is None or (isinstance(group, ClassicGroup) and not group.has_record):
+                group = self.groups[group_id] = kind(group_id)
+                soft = self._founding.pop(group_id, None)
+                if isinstance(soft, type(group.soft)):
+                    group.soft = soft
             else:
-                group = self._overruled.setdefault(group_id, ConsumerGroup(group_id))
-            group.replay(record)
+                group = self._overruled.setdefault((kind, group_id), kind(group_id))
+            _replay_in(group, record)
 
     def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
         """Records could not be appended; a generation among them needs its group's care, see rebalance.on_refused."""
@@ -607,7 +685,7 @@ class GroupShard:
             del self.offsets[record.group_id]
 
     def _is_forgettable(self, group: AnyGroup) -> bool:
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             return False  # the log has it
         group_id = group.group_id
         return group.is_vacant and not self._offsets_of(group_id) and not self.pending.has_group(group_id)
@@ -617,8 +695,20 @@ class GroupShard:
             self.groups.pop(group.group_id, None)
 
 
+def _replay_in(group: LedGroup, record: ConsumerRecord | StreamsRecord) -> None:
+    if isinstance(group, StreamsGroup):
+        assert isinstance(record, StreamsRecord)
+        group.replay(record)
+        streams_fencing.forget(group)
+    else:
+        assert not isinstance(record, StreamsRecord)
+        group.replay(record)
+
+
 def _group_tombstones(group: AnyGroup) -> list[GroupRecord]:
     """What makes the log forget a group without members, but for its offsets."""
+    if isinstance(group, StreamsGroup):
+        return list(streams_fencing.group_tombstones(group))
     if isinstance(group, ConsumerGroup):
         return list(fencing.group_tombstones(group))
     return [GroupMetadataRecord(group.group_id, None)] if group.has_record else []

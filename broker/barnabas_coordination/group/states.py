@@ -41,13 +41,15 @@ class TimerKind(Enum):
     REBALANCE = "rebalance"
     SYNC = "sync"
     TARGET = "target"
-    """The next slice of the targets of a consumer group."""
+    """The next slice of the targets of a consumer group or Streams group."""
     JOIN = "join"
     """A classic member of a consumer group is to join again."""
     DOWNGRADE = "downgrade"
     """A consumer group may have classic members alone; a classic group that was one has to rebalance."""
     REGEX = "regex"
     """The next slice of resolving its regular expressions."""
+    INITIAL_DELAY = "initial_delay"
+    """The first members of a Streams group wait for more."""
 
 
 class TimerKey(NamedTuple):

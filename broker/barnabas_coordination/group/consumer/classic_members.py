@@ -27,7 +27,7 @@ from barnabas_coordination.group.consumer.member import JOINS, ConsumerMember, O
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, Surroundings
 from barnabas_coordination.group.consumer.records import ClassicOffer, MemberState, Partitions
 from barnabas_coordination.group.consumer.subscription import group_names, metadata_hash
-from barnabas_coordination.group.consumer.target import are_due
+from barnabas_coordination.group.epochs import are_targets_due
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
     JoinOutcome,
@@ -228,7 +228,8 @@ def _gets_further(group: ConsumerGroup, member: ConsumerMember, around: Surround
     """Whether a join would change what the member has."""
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
-    if are_due(group, group.epoch, around.settings, now_ms=around.now_ms):
+    interval_ms = around.settings.assignment_interval_ms
+    if are_targets_due(group, group.epoch, interval_ms=interval_ms, now_ms=around.now_ms):
         return True
     if group.soft.topics_seen is not around.topics:
         if metadata_hash(group_names(group), around.topics) != group.metadata_hash:

@@ -11,14 +11,37 @@ acknowledges that it gave a partition up, and thereby before anybody else can ha
 
 from __future__ import annotations
 
+from typing import Any, Protocol, TypeVar
+
 from barnabas_coordination.errors import IllegalGeneration, UnknownMemberId
 from barnabas_coordination.group.consumer.errors import StaleMemberEpoch
-from barnabas_coordination.group.consumer.group import ConsumerGroup
-from barnabas_coordination.group.messages import NO_MEMBER, OffsetCommit
+from barnabas_coordination.group.messages import NO_MEMBER, OffsetCommit, OffsetToCommit
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 
-def allow_commit(group: ConsumerGroup, commit: OffsetCommit, *, is_transactional: bool = False) -> None:
+class _Member(Protocol):
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_classic(self) -> bool: ...
+
+
+M = TypeVar("M", bound=_Member)
+
+
+class CommittingGroup(Protocol[M]):
+    """A group of any protocol in which the coordinator assigns."""
+
+    group_id: str
+    members: dict[str, M]
+
+    def held_since(self, member: M, offset: OffsetToCommit) -> int | None:
+        """The epoch since which a member has what an offset is of; None where it has not."""
+        ...
+
+
+def allow_commit(group: CommittingGroup[Any], commit: OffsetCommit, *, is_transactional: bool = False) -> None:
     """Raises KafkaError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in its place to a member of the
     classic protocol, and in a transaction whose version does not know the other code."""
     said = commit.member
@@ -30,7 +53,8 @@ def allow_commit(group: ConsumerGroup, commit: OffsetCommit, *, is_transactional
         raise UnknownMemberId(f"{said.member_id!r} is not a member of group {group.group_id}")
     if not (commit.knows_epochs or is_transactional or member.is_classic):
         raise KafkaError.of(
-            ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits by OffsetCommit v9 or later"
+            ErrorCode.UNSUPPORTED_VERSION,
+            "a member that the coordinator assigns to commits by OffsetCommit v9 or later",
         )
     stale = StaleMemberEpoch if commit.knows_epochs and not member.is_classic else IllegalGeneration
     if said.generation == member.epoch:
@@ -38,14 +62,14 @@ def allow_commit(group: ConsumerGroup, commit: OffsetCommit, *, is_transactional
     if said.generation > member.epoch:
         raise stale(f"epoch {said.generation} is ahead of the member's, {member.epoch}")
     for offset in commit.offsets:
-        since = member.assignment_epoch(offset.topic_id, offset.partition)
+        since = group.held_since(member, offset)
         if since is None or said.generation < since:
             raise stale(
                 f"the member has not had {offset.topic}-{offset.partition} since epoch {said.generation}; it is in {member.epoch}"
             )
 
 
-def allow_fetch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
+def allow_fetch(group: CommittingGroup[Any], member_id: str, epoch: int) -> None:
     """Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in its place to a member of the classic protocol."""
     member = group.members.get(member_id)
     if member is None:

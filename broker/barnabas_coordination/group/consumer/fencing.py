@@ -8,9 +8,9 @@ Read next:  heartbeat.py, which hears of a leave.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from barnabas_coordination.errors import FencedInstanceId, UnknownMemberId
 from barnabas_coordination.group.consumer.group import ConsumerGroup
@@ -85,7 +85,27 @@ def leave(group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, topi
     return out
 
 
-def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+class _Revoking(Protocol):
+    @property
+    def is_revoking(self) -> bool: ...
+
+
+M = TypeVar("M", bound=_Revoking, covariant=True)
+
+
+class LedGroup(Protocol[M]):
+    """A group of any protocol in which the coordinator assigns."""
+
+    group_id: str
+    static_members: dict[str, str]
+
+    @property
+    def members(self) -> Mapping[str, M]:
+        """By id."""
+        ...
+
+
+def find_member(group: LedGroup[M], member_id: str, instance_id: str | None) -> M:
     """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if instance_id is not None:
         current = group.static_members.get(instance_id)
@@ -169,10 +189,10 @@ def on_timer(group: ConsumerGroup, key: TimerKey, topics: TopicsImage) -> Coordi
     return out
 
 
-def on_refused(group: ConsumerGroup | None, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+def on_refused(group: LedGroup[_Revoking] | None, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
     """Records could not be appended: the group is as before, and who was heard was heard. A member whose time was over is looked at
     again, for no timer of it runs any more."""
-    kept = (TimerKind.SESSION, TimerKind.TARGET, TimerKind.REGEX)
+    kept = (TimerKind.SESSION, TimerKind.TARGET, TimerKind.REGEX, TimerKind.INITIAL_DELAY)
     armed = [t for t in result.timers if isinstance(t, ArmTimer) and isinstance(t.key, TimerKey) and t.key.kind in kept]
     refused = replace(result.refused(error), timers=list(armed))
     if result.replies or group is None:
@@ -180,8 +200,7 @@ def on_refused(group: ConsumerGroup | None, result: CoordinatorResult, error: Ka
     for timer in result.timers:
         key = timer.key
         if isinstance(timer, CancelTimer) and isinstance(key, TimerKey) and key.member_id in group.members:
-            is_late = group.members[key.member_id].state is MemberState.UNREVOKED_PARTITIONS
-            make = revocation_timer if is_late else session_timer
+            make = revocation_timer if group.members[key.member_id].is_revoking else session_timer
             refused.arm(make(group.group_id, key.member_id), REFUSED_RETRY_MS)
     return refused
 

@@ -40,6 +40,8 @@ from barnabas_coordination.group.consumer.records import (
     RegexValue,
 )
 from barnabas_coordination.group.consumer.soft_state import SoftState
+from barnabas_coordination.group.messages import OffsetToCommit
+from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.states import GroupStats
 from barnabas_wire.kafka.ids import Uuid
 
@@ -60,6 +62,9 @@ class ConsumerGroupState(StrEnum):
 
 class ConsumerGroup:
     """One group. `replay` alone changes it, but for `soft` and `stats`."""
+
+    type_name: Final = "consumer"
+    protocol_type: Final = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -121,6 +126,10 @@ class ConsumerGroup:
     def holder(self, topic_id: Uuid, partition: int) -> str | None:
         """The member that has a partition, or still has to revoke it."""
         return self.holders.get(topic_id, {}).get(partition)
+
+    def held_since(self, member: ConsumerMember, offset: OffsetToCommit) -> int | None:
+        """The epoch since which a member has a partition; None where it has not."""
+        return member.assignment_epoch(offset.topic_id, offset.partition)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member subscribes to it, by its name or by a regular expression."""

@@ -25,7 +25,7 @@ from typing import Final
 from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
 from barnabas_coordination.group.consumer import fencing, regexes, slices, target
 from barnabas_coordination.group.consumer.assignor.subscribers import run
-from barnabas_coordination.group.consumer.errors import FencedMemberEpoch, UnreleasedInstanceId
+from barnabas_coordination.group.consumer.errors import UnreleasedInstanceId
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import (
     JOINS,
@@ -58,6 +58,7 @@ from barnabas_coordination.group.consumer.subscription import (
     metadata_hash,
     regexes_in_use,
 )
+from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
 MEMBERS_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -226,7 +227,8 @@ class Step:
         """Make targets if they are due."""
         group, around = self.group, self.around
         self.target: Partitions = group.target(self.member.member_id)
-        if not target.are_due(group, self.epoch, around.settings, now_ms=around.now_ms):
+        interval_ms = around.settings.assignment_interval_ms
+        if not are_targets_due(group, self.epoch, interval_ms=interval_ms, now_ms=around.now_ms):
             return
         running = self.soft.target_job
         if running is not None and running.epoch == self.epoch and self.present is not None:
@@ -299,15 +301,8 @@ class Step:
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """A member that joins again is let in. One that is an epoch behind, and owns what it was given, lost an answer."""
-    said = request.epoch
-    if said in (JOINS, member.epoch):
-        return
-    if said > member.epoch:
-        raise FencedMemberEpoch(f"epoch {said} is ahead of the member's, {member.epoch}: join again")
-    is_repeated = said == member.previous_epoch and request.owned is not None
-    if not (is_repeated and is_within(request.owned or {}, member.assigned)):
-        raise FencedMemberEpoch(f"epoch {said} is behind the member's, {member.epoch}: join again")
+    owned = request.owned
+    check_epoch(member, request.epoch, owns_what_it_has=owned is not None and is_within(owned, member.assigned))
 
 
 def _said(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:

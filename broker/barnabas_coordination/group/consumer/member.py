@@ -58,6 +58,11 @@ class ConsumerMember:
         return self.metadata.classic is not None
 
     @property
+    def is_revoking(self) -> bool:
+        """Whether it still has something to give up."""
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
+    @property
     def has_left_for_a_while(self) -> bool:
         """Whether it is a static member that left and may come back."""
         return self.epoch == LEAVES_FOR_A_WHILE

@@ -86,7 +86,20 @@ def upgrade(
     if group.members:
         _check_upgrade(group, established, config)
     described = [(member, _metadata_of(group, member)) for member in sorted(established, key=lambda m: m.member_id)]
-    moved = RebalanceInProgress("the group is one of the consumer protocol now: join again")
+    retire(group, out)
+    draft = ConsumerGroup(group.group_id)
+    records = _upgrade_records(group, described, topics) if described else []
+    for record in records:
+        draft.replay(record)
+    for member in established:
+        out.arm(fencing.session_timer(group.group_id, member.member_id), member.session_timeout_ms)
+    out.records.extend(records)
+    return draft
+
+
+def retire(group: ClassicGroup, out: CoordinatorResult) -> None:
+    """The group is of another protocol from here on: nobody waits for it any more."""
+    moved = RebalanceInProgress("the group is of another protocol now: join again")
     for member in group.members.values():
         out.reply(member.awaiting_join, moved)
         out.reply(member.awaiting_sync, moved)
@@ -96,14 +109,6 @@ def upgrade(
     out.cancel(group.timer(TimerKind.SYNC))
     if group.has_record:
         out.records.append(GroupMetadataRecord(group.group_id, None))
-    draft = ConsumerGroup(group.group_id)
-    records = _upgrade_records(group, described, topics) if described else []
-    for record in records:
-        draft.replay(record)
-    for member in established:
-        out.arm(fencing.session_timer(group.group_id, member.member_id), member.session_timeout_ms)
-    out.records.extend(records)
-    return draft
 
 
 def _check_upgrade(group: ClassicGroup, members: list[ClassicMember], config: GroupCoordinatorConfig) -> None:

@@ -27,7 +27,7 @@ from barnabas_coordination.group.consumer.assignor.uniform import assign_uniform
 from barnabas_coordination.group.consumer.assignor.uniform_rack import assign_uniformly_by_rack
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember
-from barnabas_coordination.group.consumer.messages import GroupSettings, Surroundings
+from barnabas_coordination.group.consumer.messages import Surroundings
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMemberRecord,
     ConsumerGroupTargetAssignmentMetadataRecord,
@@ -46,15 +46,6 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {
 RACK_AWARE: Final = frozenset((uniform_rack.NAME,))
 SLICED_FROM: Final = 4_000
 """Partitions and members of a group whose targets are made in slices: fewer take 5 ms at most."""
-
-
-def are_due(group: ConsumerGroup, epoch: int, settings: GroupSettings, *, now_ms: int) -> bool:
-    """Whether the group, now in this epoch, is to get targets. A clock that went back holds nothing back."""
-    if epoch <= group.assignment_epoch:
-        return False
-    made_ms = group.assignment_timestamp_ms
-    interval_ms = settings.assignment_interval_ms
-    return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms or now_ms < made_ms
 
 
 def subscribers_of(

@@ -1,0 +1,57 @@
+"""What a coordinator knows of a Streams group beside its records: a new one begins without it.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: losing it costs work, never truth.
+Read next:  group.py; heartbeat.py, which fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas_coordination.group.streams.assignor import Assigning
+from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology
+from barnabas_coordination.group.streams.tasks import Task
+from barnabas_coordination.group.streams.topology import Topology
+from barnabas_quorum.image.topics import TopicsImage
+
+
+class TaskOffsets(NamedTuple):
+    """How far the stores of a member's tasks are, and how far they could be; summed over the changelogs of each."""
+
+    reached: Mapping[Task, int]
+    ends: Mapping[Task, int]
+
+
+NO_OFFSETS = TaskOffsets({}, {})
+
+
+@dataclass(slots=True)
+class TargetJob:
+    """Targets in the making."""
+
+    epoch: int
+    members: frozenset[str]
+    assigning: Assigning
+
+
+@dataclass(slots=True)
+class StreamsSoftState:
+    """What one group has in memory alone: it is gone after a failover."""
+
+    configured: ConfiguredTopology | None = None
+    """What came of the topology by `seen`; None: not yet."""
+    seen: tuple[Topology, TopicsImage] | None = None
+    metadata_hash: int = 0
+    """Of the topics in `seen`."""
+    endpoint_epoch: int = 0
+    """Rises whenever what is to be read where has changed."""
+    is_delayed: bool = False
+    """Whether the first members of the group wait for more."""
+    shutdown_by: str | None = None
+    """The member that asked for the end of the application."""
+    offsets: dict[str, TaskOffsets] = field(default_factory=dict)
+    """By member."""
+    target_job: TargetJob | None = None
