@@ -142,7 +142,13 @@ def test_a_new_cluster_has_the_feature_levels_of_kafkas_latest_release(jars: Non
     built = (
         {feature.name for feature in SUPPORTED_FEATURES if feature.max_level > 0} - {METADATA_VERSION} - OWN_FEATURES
     )
-    assert built == {"kraft.version", "eligible.leader.replicas.version", "group.version", "transaction.version"}
+    assert built == {
+        "kraft.version",
+        "eligible.leader.replicas.version",
+        "group.version",
+        "streams.version",
+        "transaction.version",
+    }
     for name in built:
         assert BOOTSTRAP_LEVELS[name] == theirs[name]
     unbuilt = {feature.name for feature in SUPPORTED_FEATURES if feature.max_level == 0}

@@ -227,7 +227,7 @@ def list_groups(services: BrokerServices, context: RequestContext, request: List
     """Groups that this broker coordinates; admin clients ask every broker."""
     access = context.access
     sees_all = access.may(DESCRIBE, CLUSTER, is_noted=False)
-    states = {state.lower() for state in request.states_filter}
+    states = {state.lower().replace("_", "") for state in request.states_filter}  # Kafka's tools ask for not_ready
     types = {group_type.lower() for group_type in request.types_filter}
     return ListGroupsResponse(
         groups=[

@@ -85,6 +85,11 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.UNREGISTER_BROKER: (0, 0),
     },
     "sasl": {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)},
+    "streams_groups": {
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),
+        ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0),
+    },
     "tokens": {
         ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
         ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),

@@ -121,5 +121,7 @@ class BrokerServices(ControlServices):
     """Gives each connection its access; by default, everything."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""
+    streams_topics: set[str] = field(default_factory=set)
+    """Internal topics of Streams groups that this broker is having made now."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)
     """Refuses what this version does not serve."""

@@ -2,7 +2,7 @@
 
 May touch:  its arguments, the logger.        Must not touch: everything else.
 Invariants: one log line per kind and NOTICE_INTERVAL_MS, however many clients ask, with the count of those in between.
-Read next:  groups.py, consumer_groups.py and init_producer_id.py, whose refusals these are.
+Read next:  groups.py, consumer_groups.py, streams_groups.py and init_producer_id.py, whose refusals these are.
 
 The codes are those that clients take as final and show with their text; a code that is retried shows as a time-out without a reason.
 """
@@ -44,6 +44,16 @@ CONSUMER_PROTOCOL: Final = Unserved(
 CONSUMER_PROTOCOL_OFF: Final = Unserved(
     ErrorCode.UNSUPPORTED_VERSION,
     "this broker does not serve group.protocol=consumer: its group.coordinator.rebalance.protocols does not name consumer; set "
+    "group.protocol=classic, or add it there on every broker",
+)
+STREAMS_PROTOCOL: Final = Unserved(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "this cluster does not serve group.protocol=streams: its streams.version is 0; set group.protocol=classic, or, once every node runs a "
+    "version that does, `barnabas cluster features upgrade --feature streams.version=1`",
+)
+STREAMS_PROTOCOL_OFF: Final = Unserved(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "this broker does not serve group.protocol=streams: its group.coordinator.rebalance.protocols does not name streams; set "
     "group.protocol=classic, or add it there on every broker",
 )
 

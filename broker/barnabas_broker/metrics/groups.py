@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 
 from barnabas_broker.metrics.families import Sample, copied, counter, gauge, partition_labels
 from barnabas_broker.metrics.sources import NodeSources
-from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -83,16 +83,16 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield gauge(
         "group_type_info",
-        "The protocol by which a group coordinated here is led: classic or consumer.",
-        [({"group": g.group_id, "type": "consumer" if isinstance(g, ConsumerGroup) else "classic"}, 1) for g in shown],
+        "The protocol by which a group coordinated here is led: classic, consumer or streams.",
+        [({"group": g.group_id, "type": g.type_name}, 1) for g in shown],
     )
-    consumers = [g for g in shown if isinstance(g, ConsumerGroup)]
+    led = [g for g in shown if not isinstance(g, ClassicGroup)]
     yield gauge(
         "group_epoch",
-        "Of a group of the consumer protocol: the epoch of the group, and that of its targets, which follows.",
+        "Of a group in which the coordinator assigns: the epoch of the group, and that of its targets, which follows.",
         [
             sample
-            for g in consumers
+            for g in led
             for sample in (
                 ({"group": g.group_id, "of": "group"}, g.epoch),
                 ({"group": g.group_id, "of": "targets"}, g.assignment_epoch),

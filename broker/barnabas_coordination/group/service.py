@@ -42,6 +42,11 @@ from barnabas_coordination.group.messages import (
     SyncRequest,
 )
 from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.streams.messages import (
+    StreamsGroupDescription,
+    StreamsHeartbeat,
+    StreamsHeartbeatOutcome,
+)
 from barnabas_coordination.internal_topic import InternalTopic, MetadataSource
 from barnabas_coordination.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
 from barnabas_coordination.shard import CoordinatorResult, Marker, Ticket, Writer
@@ -197,6 +202,14 @@ class GroupCoordinator:
         )
         return outcome
 
+    async def streams_heartbeat(self, request: StreamsHeartbeat) -> StreamsHeartbeatOutcome:
+        """A member of a Streams group joins, is there, or leaves. Raises KafkaError; see GroupShard.streams_heartbeat."""
+        outcome: StreamsHeartbeatOutcome = await self._runtime.write(
+            self._member_partition(request.group_id),
+            lambda shard, ticket, now_ms: shard.streams_heartbeat(request, ticket, now_ms=now_ms),
+        )
+        return outcome
+
     async def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveOutcome, ...]:
         """Members leave; one outcome each, in order. Raises KafkaError."""
         partition = self._member_partition(group_id)
@@ -323,6 +336,17 @@ class GroupCoordinator:
             return result
 
         described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
+        return described
+
+    async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
+        """One Streams group, as describe_consumer_group."""
+
+        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
+            result = CoordinatorResult()
+            result.reply(ticket, shard.describe_streams_group(group_id))
+            return result
+
+        described: StreamsGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
         return described
 
     async def delete_group(self, group_id: str) -> None:

@@ -460,7 +460,7 @@ class GroupShard:
         group = self._existing_group(group_id)
         if not isinstance(group, StreamsGroup):
             raise GroupIdNotFound(f"group {group_id} is not a Streams group")
-        return describe_streams(group, self._config.group_streams_assignors[0])
+        return describe_streams(group, self._config.group_streams_assignors[0], self._image().topics)
 
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

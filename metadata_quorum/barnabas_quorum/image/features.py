@@ -41,6 +41,8 @@ transaction with an epoch of its own, and add partitions by writing to them (KIP
 TRANSACTION_VERSION_LATEST = 2
 GROUP_VERSION = "group.version"
 """1: groups of the consumer protocol are served (KIP-848), whose records in __consumer_offsets nodes of level 0 skip."""
+STREAMS_VERSION = "streams.version"
+"""1: Streams groups are served (KIP-1071), whose records in __consumer_offsets nodes of level 0 skip."""
 TWO_PHASE_VERSION = "barnabas.two.phase.version"
 """1: a transaction may be prepared, which __transaction_state then says with a status that nodes of level 0 do not know."""
 
@@ -50,6 +52,7 @@ SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, 1, METADATA_VERSION_LATEST),
+    FeatureRange(STREAMS_VERSION, 0, 1),
     FeatureRange(TRANSACTION_VERSION, 0, TRANSACTION_VERSION_LATEST),
 )
 """What this code serves, by name: every node registers with it. A highest level of 0 says that what Kafka puts under that
@@ -60,6 +63,7 @@ BOOTSTRAP_LEVELS: Mapping[str, int] = {
     KRAFT_VERSION: 1,
     ELR_VERSION: 1,
     GROUP_VERSION: 1,
+    STREAMS_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_LATEST,
     TWO_PHASE_VERSION: 1,
 }
@@ -116,6 +120,11 @@ class FeaturesImage:
     def has_consumer_groups(self) -> bool:
         """Whether every node reads the records of groups of the consumer protocol."""
         return self.levels.get(GROUP_VERSION, 0) >= 1
+
+    @property
+    def has_streams_groups(self) -> bool:
+        """Whether every node reads the records of Streams groups."""
+        return self.levels.get(STREAMS_VERSION, 0) >= 1
 
     @property
     def has_prepared_transactions(self) -> bool:

@@ -134,6 +134,16 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
         note="every topic that a member has or is to have, or the group is refused",
     ),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: Row(
+        needs=(_READ_GROUP, _need((DESCRIBE, TOPIC)), _need((CREATE, CLUSTER), (CREATE, TOPIC))),
+        note="every topic that the topology names, or the heartbeat is refused; without the third, internal topics are not made, which the "
+        "answer says in a status",
+    ),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Row(
+        needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="every topic of the group's topology, or the group is refused",
+    ),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _each(READ, GROUP),
     ApiKey.DESCRIBE_GROUPS: _each(DESCRIBE, GROUP),
     ApiKey.LIST_GROUPS: Row(
         needs=(_need((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),),

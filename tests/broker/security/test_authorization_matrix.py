@@ -36,6 +36,8 @@ from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fet
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_wire.kafka.messages.streams_group_heartbeat import Subtopology as StreamsSubtopology
+from barnabas_wire.kafka.messages.streams_group_heartbeat import Topology as StreamsTopology
 from barnabas_wire.kafka.schema import FieldSpec, decode_response, encode_request, fields_of, message_classes
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, explain_pb2, inspection_pb2
 from tests.broker.security.secured_node import PRINCIPAL_KEY, Client, SecuredNode, secured_node, until
@@ -62,6 +64,8 @@ ONLY_HIDDEN = {
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         (rights.DESCRIBE, rights.TOPIC),
     ),  # of what a group here has: test_consumer_groups_api.py
+    (ApiKey.STREAMS_GROUP_DESCRIBE, (rights.DESCRIBE, rights.TOPIC)),  # likewise: test_streams_groups_api.py
+    (ApiKey.STREAMS_GROUP_HEARTBEAT, (rights.CREATE, rights.TOPIC)),  # a status: test_streams_groups_api.py
 }
 """Needs of a row without which a part of the answer is left out."""
 NUMBERS: dict[str, Any] = {
@@ -104,6 +108,15 @@ FIXED: dict[ApiKey, dict[str, Any]] = {
         "instance_id": None,
         "subscribed_topic_regex": None,
         "rebalance_timeout_ms": 60_000,
+    },
+    ApiKey.STREAMS_GROUP_HEARTBEAT: {
+        "member_epoch": 0,
+        "instance_id": None,
+        "rebalance_timeout_ms": 60_000,
+        "topology": StreamsTopology(subtopologies=[StreamsSubtopology(subtopology_id="0", source_topics=[NAME])]),
+        "active_tasks": [],
+        "standby_tasks": [],
+        "warmup_tasks": [],
     },
     ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
     ApiKey.UNREGISTER_CONTROLLER: {"controller_id": 77},

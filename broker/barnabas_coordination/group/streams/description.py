@@ -1,21 +1,29 @@
 """A Streams group as people and admin clients see it.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: a topology that was not held against the topics yet is shown without its subtopologies.
+Invariants: a topology that no member of now has held against the topics is held against them for the description alone.
 Read next:  messages.py.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from barnabas_coordination.group.streams.errors import InvalidTopology
 from barnabas_coordination.group.streams.group import StreamsGroup
-from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology
+from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, configure
 from barnabas_coordination.group.streams.messages import StreamsGroupDescription, StreamsMemberDescription
 from barnabas_coordination.group.streams.soft_state import NO_OFFSETS
 from barnabas_coordination.group.streams.tasks import Tasks
+from barnabas_quorum.image.topics import TopicsImage
 
 
-def describe(group: StreamsGroup, assignor: str) -> StreamsGroupDescription:
+def describe(group: StreamsGroup, assignor: str, topics: TopicsImage) -> StreamsGroupDescription:
     """The group as it is now; `assignor`: the one that makes its targets."""
+    configured = group.soft.configured
+    if configured is None and group.topology is not None:
+        with suppress(InvalidTopology):
+            configured = configure(group.topology, topics)
     return StreamsGroupDescription(
         group_id=group.group_id,
         state=group.state.value,
@@ -23,7 +31,7 @@ def describe(group: StreamsGroup, assignor: str) -> StreamsGroupDescription:
         assignment_epoch=group.assignment_epoch,
         assignor=assignor,
         topology=group.topology,
-        configured=group.soft.configured or ConfiguredTopology(),
+        configured=configured or ConfiguredTopology(),
         members=tuple(
             StreamsMemberDescription(
                 member_id=name,
