@@ -29,8 +29,14 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas_wire.kafka.messages.streams_group_describe import Assignment as StreamsAssignment
+from barnabas_wire.kafka.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from barnabas_wire.kafka.messages.streams_group_describe import Member as StreamsGroupMember
+from barnabas_wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
 
 CLASSIC_MEMBER = 0
+ROLES = ("active", "standby", "warmup")
+"""What a member of a Streams group does with a task."""
 OFFSETS_BY_NAME_VERSION_MAX = 9
 """From version 10 on OffsetFetch names topics by id."""
 
@@ -153,21 +159,23 @@ async def _alone(client: ClusterClient, group: str, only: Collection[TopicPartit
 
 
 async def _describe_consumers(described: Any, ask: Callable[[Any], Awaitable[Any]]) -> None:
-    """DescribeGroups knows no group of the consumer protocol (KIP-848): put in what ConsumerGroupDescribe says of those. Brokers that
-    do not serve it have none."""
-    unknown = [each.group_id for each in described.groups if _is_unknown(each)]
-    if not unknown:
-        return
-    try:
-        answer = await ask(ConsumerGroupDescribeRequest(group_ids=unknown))
-    except KafkaError as error:
-        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-            raise
-        return
-    found = {each.group_id: each for each in answer.groups if not each.error_code}
-    described.groups = [
-        _ConsumerGroup(found[each.group_id]) if each.group_id in found else each for each in described.groups
-    ]
+    """DescribeGroups knows no group of the consumer protocol (KIP-848) and no Streams group (KIP-1071): put in what their own APIs say of
+    those. Brokers that do not serve one have none."""
+    for request, shown in (
+        (ConsumerGroupDescribeRequest, _ConsumerGroup),
+        (StreamsGroupDescribeRequest, _StreamsGroup),
+    ):
+        unknown = [each.group_id for each in described.groups if _is_unknown(each)]
+        if not unknown:
+            return
+        try:
+            answer = await ask(request(group_ids=unknown))
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            continue
+        found = {each.group_id: shown(each) for each in answer.groups if not each.error_code}
+        described.groups = [found.get(each.group_id, each) for each in described.groups]
 
 
 class _ConsumerGroup:
@@ -183,6 +191,33 @@ class _ConsumerGroup:
         self.epoch = described.group_epoch
         self.assignment_epoch = described.assignment_epoch
         self.members = described.members
+
+
+class _StreamsGroup:
+    """A Streams group, likewise."""
+
+    error_code = 0
+    protocol_type = "streams"
+
+    def __init__(self, described: DescribedStreamsGroup) -> None:
+        self.group_id = described.group_id
+        self.group_state = described.group_state
+        self.protocol_data = described.assignor_name or ""
+        self.epoch = described.group_epoch
+        self.assignment_epoch = described.assignment_epoch
+        topology = described.topology
+        read = {
+            part.subtopology_id: [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+            for part in (topology.subtopologies if topology is not None and topology.subtopologies else ())
+        }
+        self.members = [_StreamsMember(member, read) for member in described.members]
+
+
+class _StreamsMember(NamedTuple):
+    """A member of one, and the topics that each subtopology reads."""
+
+    described: StreamsGroupMember
+    read: dict[str, list[str]]
 
 
 def _offsets_request(groups: Sequence[str], only: Collection[TopicPartition] | None) -> OffsetFetchRequest:
@@ -293,7 +328,7 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
             }
         )
     of_consumers = {}
-    if isinstance(state.described, _ConsumerGroup):
+    if isinstance(state.described, _ConsumerGroup | _StreamsGroup):
         of_consumers = {"epoch": state.described.epoch, "assignment_epoch": state.described.assignment_epoch}
     return {
         "group": state.group,
@@ -329,12 +364,42 @@ def _member(member: Any) -> dict[str, Any]:
                 for partition in topic.partitions
             ],
         }
+    if isinstance(member, _StreamsMember):
+        return _streams_member(member.described, member.read)
     return {
         "member": member.member_id,
         "instance_id": member.group_instance_id,
         "client": member.client_id,
         "host": member.client_host.removeprefix("/"),
         "partitions": assigned_partitions(bytes(member.member_assignment)),
+    }
+
+
+def _streams_member(member: StreamsGroupMember, read: Mapping[str, list[str]]) -> dict[str, Any]:
+    has, wanted = _tasks(member.assignment), _tasks(member.target_assignment)
+    return {
+        "member": member.member_id,
+        "instance_id": member.instance_id,
+        "client": member.client_id,
+        "host": member.client_host.removeprefix("/"),
+        "protocol": "streams",
+        "epoch": member.member_epoch,
+        "to_give_up": sum(len(has[role] - wanted[role]) for role in ROLES),
+        "to_get": sum(len(wanted[role] - has[role]) for role in ROLES),
+        "process": member.process_id,
+        "tasks": {role: [f"{part}_{number}" for part, number in sorted(has[role])] for role in ROLES},
+        "partitions": sorted(
+            TopicPartition(topic, number) for part, number in has["active"] for topic in read.get(part, ())
+        ),
+    }
+
+
+def _tasks(assignment: StreamsAssignment) -> dict[str, set[tuple[str, int]]]:
+    """Role -> tasks: subtopology and partition of each."""
+    lists = (assignment.active_tasks, assignment.standby_tasks, assignment.warmup_tasks)
+    return {
+        role: {(ids.subtopology_id, number) for ids in tasks for number in ids.partitions}
+        for role, tasks in zip(ROLES, lists, strict=True)
     }
 
 

@@ -14,7 +14,7 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import ClusterView, ListedOffset, Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
-from barnabas_wire.kafka.messages import consumer_group_describe
+from barnabas_wire.kafka.messages import consumer_group_describe, streams_group_describe
 from barnabas_wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -29,6 +29,8 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from barnabas_wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
+from barnabas_wire.kafka.messages.streams_group_heartbeat import TaskIds
 
 ENDS = {("orders", 0): 100, ("orders", 1): 50, ("flights", 0): 9}
 
@@ -41,6 +43,7 @@ class Cluster:
         """Coordinator -> group -> partition -> committed."""
         self.consumers: dict[str, consumer_group_describe.DescribedGroup] = {}
         """Groups of the consumer protocol."""
+        self.streams: dict[str, streams_group_describe.DescribedGroup] = {}
         self.without_leader: set[tuple[str, int]] = set()
         self.silent: set[tuple[str, int]] = set()
         """Partitions whose leader does not answer."""
@@ -62,6 +65,17 @@ class Cluster:
             )
         if isinstance(request, ConsumerGroupDescribeRequest):
             return ConsumerGroupDescribeResponse(groups=[self._consumers(each) for each in request.group_ids])
+        if isinstance(request, StreamsGroupDescribeRequest):
+            unknown = [each for each in request.group_ids if each not in self.streams]
+            return streams_group_describe.StreamsGroupDescribeResponse(
+                groups=[
+                    *(self.streams[each] for each in request.group_ids if each in self.streams),
+                    *(
+                        streams_group_describe.DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+                        for each in unknown
+                    ),
+                ]
+            )
         assert isinstance(request, OffsetFetchRequest) and version_max == 9, "topics by name"
         return OffsetFetchResponse(groups=[self._offsets(here, each) for each in request.groups])
 
@@ -181,6 +195,7 @@ async def test_of_the_partitions_asked_about_alone_are_offsets_and_ends_had(clus
     assert cluster.asked == {
         "DescribeGroupsRequest": 2,
         "ConsumerGroupDescribeRequest": 1,
+        "StreamsGroupDescribeRequest": 1,
         "OffsetFetchRequest": 2,
         "metadata": 1,
         "list_offsets": 1,
@@ -238,4 +253,39 @@ async def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(clu
     assert (found["protocol_type"], found["protocol"]) == ("consumer", "uniform")
     (member,) = found["members"]
     assert (member["protocol"], member["epoch"], member["to_give_up"], member["to_get"]) == ("consumer", 3, 1, 0)
+    assert [row["member"] for row in found["partitions"]] == ["m"]
+
+
+async def test_a_streams_group_is_described_with_its_tasks(cluster: Cluster) -> None:
+    def tasks(*numbers: int, standby: tuple[int, ...] = ()) -> streams_group_describe.Assignment:
+        return streams_group_describe.Assignment(
+            active_tasks=[TaskIds("0", list(numbers))], standby_tasks=[TaskIds("1", list(standby))]
+        )
+
+    cluster.streams["app"] = streams_group_describe.DescribedGroup(
+        group_id="app",
+        group_state="Reconciling",
+        group_epoch=5,
+        assignment_epoch=4,
+        assignor_name="sticky",
+        topology=streams_group_describe.Topology(
+            subtopologies=[streams_group_describe.Subtopology(subtopology_id="0", source_topics=["orders"])]
+        ),
+        members=[
+            streams_group_describe.Member(
+                member_id="m",
+                member_epoch=3,
+                process_id="p",
+                client_host="/127.0.0.1",
+                assignment=tasks(0, 1, standby=(2,)),
+                target_assignment=tasks(1, standby=(2, 3)),
+            )
+        ],
+    )
+    found = (await describe_groups(client(cluster), {"app": 1}, only=[TopicPartition("orders", 1)]))["app"]
+    assert (found["state"], found["epoch"], found["assignment_epoch"]) == ("Reconciling", 5, 4)
+    assert (found["protocol_type"], found["protocol"]) == ("streams", "sticky")
+    (member,) = found["members"]
+    assert (member["protocol"], member["process"], member["to_give_up"], member["to_get"]) == ("streams", "p", 1, 1)
+    assert member["tasks"] == {"active": ["0_0", "0_1"], "standby": ["1_2"], "warmup": []}
     assert [row["member"] for row in found["partitions"]] == ["m"]

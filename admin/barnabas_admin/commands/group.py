@@ -60,7 +60,17 @@ def describe(invocation: Invocation, group: str) -> None:
     if idle:
         print_line()
         print_table(["IDLE_MEMBER", "CLIENT", "HOST"], [[m["member"], m["client"], m["host"]] for m in idle])
-    if "epoch" in found and members:
+    if found["protocol_type"] == "streams" and members:
+        print_line()
+        tasks = [(member, {role: " ".join(of) or "-" for role, of in member["tasks"].items()}) for member in members]
+        print_table(
+            ["MEMBER", "PROCESS", "EPOCH", "ACTIVE", "STANDBY", "TO_GIVE_UP", "TO_GET"],
+            [
+                [m["member"], m["process"], m["epoch"], of["active"], of["standby"], m["to_give_up"], m["to_get"]]
+                for m, of in tasks
+            ],
+        )
+    elif "epoch" in found and members:
         print_line()
         columns = ["MEMBER", "PROTOCOL", "EPOCH", "HAS", "TO_GIVE_UP", "TO_GET"]
         shown = ("member", "protocol", "epoch", "partitions", "to_give_up", "to_get")
