@@ -17,7 +17,8 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 
 /**
  * Three pipelines in one application, exactly_once_v2, every update written: words counted, sums over windows of ten seconds, orders joined with
- * the table of customers. Arguments: bootstrap servers, application id, state directory. Runs until its standard input ends.
+ * the table of customers. Arguments: bootstrap servers, application id, state directory, group.protocol, and an address for its stores if there
+ * is one. Runs until its standard input ends.
  */
 public class Pipelines {
     public static void main(String[] arguments) throws Exception {
@@ -29,8 +30,14 @@ public class Pipelines {
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-        settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
-        settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 1000);
+        settings.put("group.protocol", arguments[3]);
+        if (arguments[3].equals("classic")) {
+            settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+            settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 1000);
+        }
+        if (arguments.length > 4) {
+            settings.put(StreamsConfig.APPLICATION_SERVER_CONFIG, arguments[4]);
+        }
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
 
         StreamsBuilder builder = new StreamsBuilder();

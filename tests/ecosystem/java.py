@@ -27,14 +27,14 @@ CONNECT = "connect.xml"
 
 
 @functools.cache
-def missing() -> str | None:
-    """Why nothing of it can be run here, in one line; None when it can."""
+def missing(*poms: str) -> str | None:
+    """Why nothing of it can be run here, in one line; None when it can. poms: the projects that are needed; none named: both."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             return f"the systems that stand on Kafka need {tool}"
     try:
-        classpath()
-        classpath(CONNECT)
+        for pom in poms or (STREAMS, CONNECT):
+            classpath(pom)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return "the jars of Kafka Streams and Connect are not in the local Maven cache: `make ecosystem` fetches them"
     return None

@@ -74,6 +74,15 @@ def compiled(jars: None, tmp_path: Path) -> Path:
 
 
 def test_streams_computes_exactly_once_what_its_input_says(cluster: LocalCluster, compiled: Path) -> None:
+    run_pipelines(cluster, compiled, "classic")
+
+
+def run_pipelines(cluster: LocalCluster, compiled: Path, protocol: str) -> None:
+    """Run the programs over their input, with kills, and hold what comes out against what the input says.
+
+    Args:
+        protocol: group.protocol of the application.
+    """
     expected = Expected(seed=11)
     make_topics(cluster.bootstrap_servers)
     expected.write(cluster.bootstrap_servers)
@@ -81,7 +90,13 @@ def test_streams_computes_exactly_once_what_its_input_says(cluster: LocalCluster
 
     def start(number: int) -> JavaProgram:
         return JavaProgram(
-            "Pipelines", compiled, cluster.bootstrap_servers, "pipelines", str(compiled / f"state-{number}")
+            "Pipelines",
+            compiled,
+            cluster.bootstrap_servers,
+            "pipelines",
+            str(compiled / f"state-{number}"),
+            protocol,
+            f"127.0.0.1:{7_000 + number}",
         )
 
     instances = [start(number) for number in range(INSTANCES)]
