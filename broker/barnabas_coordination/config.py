@@ -80,9 +80,9 @@ class GroupCoordinatorConfig(StreamsGroupConfig):
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = config_key(
         "group.coordinator.rebalance.protocols",
-        ("classic", "consumer"),
-        "Protocols of groups that are served: without consumer, group.protocol=consumer is refused. streams and share are read, too, and "
-        "have no effect yet. Kafka calls the key deprecated: group.version says the same for the whole cluster.",
+        ("classic", "consumer", "streams"),
+        "Protocols of groups that are served: without consumer or streams, that group.protocol is refused. share is read, too, and has no "
+        "effect yet. Kafka calls the key deprecated: group.version and streams.version say the same for the whole cluster.",
     )
     group_consumer_session_timeout_ms: int = config_key(
         "group.consumer.session.timeout.ms",

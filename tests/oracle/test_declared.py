@@ -39,7 +39,6 @@ OWN_DEFAULTS = {
     "log.roll.ms": "one unit: Kafka's default is in log.roll.hours",
     "log.roll.jitter.ms": "one unit: Kafka's default is in log.roll.jitter.hours",
     "group.consumer.assignors": "uniform-rack, too",
-    "group.coordinator.rebalance.protocols": "no streams: Streams groups are not built",
     "broker.heartbeat.interval.ms": "the heartbeat has a thread of its own",
     "broker.session.timeout.ms": "the heartbeat has a thread of its own",
     "log.cleaner.io.max.bytes.per.second": "the same number, written as Python writes it",

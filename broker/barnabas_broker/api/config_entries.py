@@ -191,7 +191,7 @@ def _other_topic_entry(
 
 
 def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The keys of a group of the consumer protocol (KIP-848), by name; what it does not set itself is the broker's."""
+    """The keys of groups in which the coordinator assigns (KIP-848, KIP-1071), by name; what one does not set itself is the broker's."""
     node = {key.name: key for key in services.broker_keys()}
     entries = []
     for name in sorted(GROUP_KEYS):

@@ -125,8 +125,14 @@ GROUP_KEYS: Mapping[str, tuple[int, int]] = {
     "consumer.assignment.interval.ms": (0, 15_000),
     "consumer.heartbeat.interval.ms": (5_000, 15_000),
     "consumer.session.timeout.ms": (45_000, 60_000),
+    "streams.assignment.interval.ms": (0, 15_000),
+    "streams.heartbeat.interval.ms": (5_000, 15_000),
+    "streams.initial.rebalance.delay.ms": (0, 2**31 - 1),
+    "streams.num.standby.replicas": (0, 2),
+    "streams.session.timeout.ms": (45_000, 60_000),
 }
-"""Keys of groups of the consumer protocol (KIP-848) with the least and the most where no group.consumer.min/max.… says otherwise."""
+"""Keys of groups of the consumer protocol (KIP-848) and of Streams groups (KIP-1071) with the least and the most where no
+group.….min/max.… says otherwise."""
 
 
 def accepted_topic_value(key: str, value: str) -> str | None:
@@ -158,16 +164,21 @@ def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None
 
 def check_group_together(overrides: Mapping[str, str], properties: Mapping[str, str]) -> None:
     """A member that beats less often than its session lasts would be put out again and again. Raises INVALID_CONFIG."""
-    session_ms, heartbeat_ms = (
-        java_int(overrides.get(key) or properties.get(f"group.{key}", default))
-        for key, default in (("consumer.session.timeout.ms", "45000"), ("consumer.heartbeat.interval.ms", "5000"))
-    )
-    if session_ms <= heartbeat_ms:
-        raise _refused(
-            "consumer.session.timeout.ms",
-            str(session_ms),
-            f"consumer.heartbeat.interval.ms is {heartbeat_ms}: a session must be longer than that",
+    for protocol in ("consumer", "streams"):
+        keys = ((f"{protocol}.session.timeout.ms", "45000"), (f"{protocol}.heartbeat.interval.ms", "5000"))
+        session_ms, heartbeat_ms = (
+            java_int(overrides.get(key) or properties.get(f"group.{key}", default)) for key, default in keys
         )
+        if session_ms <= heartbeat_ms:
+            raise _refused(
+                keys[0][0], str(session_ms), f"{keys[1][0]} is {heartbeat_ms}: a session must be longer than that"
+            )
+
+
+def _bound_key(key: str, end: str) -> str:
+    """The node's key that bounds a group's."""
+    protocol, _, what = key.partition(".")
+    return f"group.{protocol}.{end}.{what.removeprefix('num.')}"
 
 
 def group_value(key: str, value: str, properties: Mapping[str, str]) -> str:
@@ -177,7 +188,7 @@ def group_value(key: str, value: str, properties: Mapping[str, str]) -> str:
     if bounds is None:
         raise _refused(key, value, f"groups have no such key; known are {', '.join(sorted(GROUP_KEYS))}")
     least, most = (
-        java_int(properties.get(key.replace("consumer.", f"group.consumer.{end}."), str(bound)))
+        java_int(properties.get(_bound_key(key, end), str(bound)))
         for end, bound in zip(("min", "max"), bounds, strict=True)
     )
     reason = _whole(least, most)(value)

@@ -78,6 +78,10 @@ def test_flush_intervals_and_page_cache_contradict_each_other_whoever_set_them()
     [
         ("consumer.session.timeout.ms", "45000", True),
         ("consumer.session.timeout.ms", "1", False),
+        ("streams.num.standby.replicas", "2", True),
+        ("streams.num.standby.replicas", "3", False),
+        ("streams.session.timeout.ms", "60001", False),
+        ("streams.initial.rebalance.delay.ms", "0", True),
         ("consumer.heartbeat.interval.ms", "x", False),
         ("share.record.lock.duration.ms", "30000", False),
     ],

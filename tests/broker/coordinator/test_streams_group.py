@@ -229,7 +229,7 @@ def test_a_static_member_returns_to_its_tasks_without_a_bump() -> None:
 
 
 def test_offsets_are_committed_by_the_epoch_since_which_the_member_has_the_task() -> None:
-    driver = StreamsDriver()
+    driver = StreamsDriver({"lines": 2, "weather": 2} | INTERNAL)
     one, other = Worker(driver, "a"), Worker(driver, "b")
     one.join()
     first = one.epoch
@@ -242,6 +242,7 @@ def test_offsets_are_committed_by_the_epoch_since_which_the_member_has_the_task(
         assert driver.commit_by_epoch("a", first, *kept, topic="lines") is ErrorCode.NONE
     if lost:
         assert driver.commit_by_epoch("a", first, *lost, topic="lines") is ErrorCode.STALE_MEMBER_EPOCH
+    assert driver.commit_by_epoch("a", first, 0, topic="weather") is ErrorCode.STALE_MEMBER_EPOCH, "it does not read it"
     assert driver.commit_by_epoch("a", one.epoch, 0, topic="lines") is ErrorCode.NONE
     assert driver.commit_by_epoch("a", one.epoch + 1, 0, topic="lines") is ErrorCode.STALE_MEMBER_EPOCH
 
