@@ -170,6 +170,7 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "group_skip:skip",
                 "Get a group past a batch that nobody can read: the one at its committed offset.",
             ),
+            "config": ("config:group_config", "The configs of a consumer group (KIP-848): get, set, unset."),
             "delete": ("group_offsets:delete", "Delete groups with their committed offsets."),
             "delete-offsets": ("group_offsets:delete_offsets", "Forget where a group has read to in topics."),
         },

@@ -147,6 +147,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
             for verb in ("list", "logdirs", "unregister", "drain", "undrain", "decommission", "log-level")
         ),
         *(f"{noun} config {verb}" for noun in ("broker", "cluster") for verb in ("get", "set", "unset", "diff")),
+        *(f"group config {verb}" for verb in ("get", "set", "unset")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment", "group")),
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),

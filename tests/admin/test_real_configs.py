@@ -52,6 +52,29 @@ def test_a_config_is_set_for_one_broker_for_all_and_taken_back(commands: Cli) ->
     wait_for(commands, b1=default, b2=default)
 
 
+def test_a_group_has_configs_before_it_has_members(commands: Cli) -> None:
+    key = "consumer.session.timeout.ms"
+
+    def value_of_group() -> tuple[str, str]:
+        (row,) = commands.json("group", "config", "get", "shop", key)["configs"]
+        return row["value"], row["source"]
+
+    def wait_until(wanted: tuple[str, str]) -> None:
+        deadline = time.monotonic() + 10
+        while (found := value_of_group()) != wanted:
+            assert time.monotonic() < deadline, found
+
+    wait_until(("45000", "default"))
+    commands.run("group", "config", "set", "shop", f"{key}=50000", "--dry")
+    wait_until(("45000", "default"))
+    assert b"group shop: set" in commands.run("group", "config", "set", "shop", f"{key}=50000").stdout
+    wait_until(("50000", "group"))
+    assert [row["key"] for row in commands.json("group", "config", "get", "shop", "--overrides")["configs"]] == [key]
+    assert b"60000" in commands.run("group", "config", "set", "shop", f"{key}=70000", status=1).stderr
+    commands.run("group", "config", "unset", "shop", key)
+    wait_until(("45000", "default"))
+
+
 def test_what_cannot_be_is_refused_in_words(commands: Cli) -> None:
     commands.run("broker", "config", "get", "9", status=3)
     assert (

@@ -1,11 +1,12 @@
-"""`barnabas broker config`, `cluster config`, `broker log-level`: what brokers run with, read and changed.
+"""`barnabas broker config`, `cluster config`, `group config`, `broker log-level`: what brokers and groups run with, read and changed.
 
 May touch:  the brokers (DescribeConfigs, IncrementalAlterConfigs).   Must not touch: files of nodes.
 Invariants: a broker's configs come from that broker itself, its file included; a change is all keys or none; values that are
             secret are never shown.
 Read next:  topic.py, which has a topic's.
 
-Two commands are made of one shape: of a broker (its id comes first) and of all brokers (the defaults in the metadata).
+Three commands are made of one shape: of a broker (its id comes first), of all brokers (the defaults in the metadata) and of a group
+(its name comes first; it need not exist yet).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 BROKER = 4
 BROKER_LOGGER = 8
+GROUP = 32
 SET, DELETE = 0, 1
 SOURCES = {
     1: "topic",
@@ -34,6 +36,7 @@ SOURCES = {
     4: "file",
     5: "default",
     6: "logger",
+    8: "group",
 }
 """Kafka's numbers of where a value comes from: the dynamic configs of a broker and of all, its properties, the built-in default."""
 CLUSTER = ""
@@ -48,6 +51,11 @@ def broker_config() -> None:
 @click.group("config")
 def cluster_config() -> None:
     """The configs of all brokers: get, set, unset, diff."""
+
+
+@click.group("config")
+def group_config() -> None:
+    """The configs of a consumer group (KIP-848): get, set, unset."""
 
 
 id_argument = click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
@@ -130,6 +138,40 @@ def diff_cluster_config(invocation: Invocation) -> None:
     _print_differences(invocation, {broker: _values(rows) for broker, rows in found.items()})
 
 
+group_argument = click.argument("group", metavar="GROUP")
+
+
+@group_config.command("get")
+@group_argument
+@click.argument("keys", nargs=-1, metavar="[KEY…]")
+@click.option("--overrides", is_flag=True, help="Leave out what is a default.")
+@common_options
+def get_group_config(invocation: Invocation, group: str, keys: tuple[str, ...], overrides: bool) -> None:
+    """Show a group's configs and where each value comes from."""
+    rows = _select(_describe(invocation, [group], resource_type=GROUP)[group], keys, overrides=overrides)
+    _print_configs(invocation, {"group": group}, rows)
+
+
+@group_config.command("set")
+@group_argument
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE…")
+@dry_option
+@common_options
+def set_group_config(invocation: Invocation, group: str, pairs: tuple[str, ...], dry: bool) -> None:
+    """Set configs of one group, such as consumer.session.timeout.ms; they hold from its members' next heartbeats on."""
+    _change(invocation, group, dict(parse_pairs(pairs)), resource_type=GROUP, dry=dry)
+
+
+@group_config.command("unset")
+@group_argument
+@click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+@dry_option
+@common_options
+def unset_group_config(invocation: Invocation, group: str, keys: tuple[str, ...], dry: bool) -> None:
+    """Take configs of one group back: those of the brokers hold again."""
+    _change(invocation, group, dict.fromkeys(keys), resource_type=GROUP, dry=dry)
+
+
 @click.command("log-level")
 @id_argument
 @click.argument("changes", nargs=-1, metavar="[LOGGER=LEVEL]…")
@@ -189,7 +231,7 @@ def _describe(
             request = DescribeConfigsRequest(
                 resources=[DescribeConfigsResource(resource_type, name, None)], include_documentation=True
             )
-            answer = await client.call(request, broker_id=int(name) if name else None)
+            answer = await client.call(request, broker_id=_asked(resource_type, name))
             (result,) = answer.results
             check(result)
             found[name] = [
@@ -205,8 +247,14 @@ def _describe(
             ]
         return found
 
-    _check_registered(invocation, names)
+    if resource_type != GROUP:
+        _check_registered(invocation, names)
     return run_with_cluster(invocation, work)
+
+
+def _asked(resource_type: int, name: str) -> int | None:
+    """The broker that knows: a broker itself, any for the rest."""
+    return int(name) if name and resource_type != GROUP else None
 
 
 def _check_registered(invocation: Invocation, names: Sequence[str]) -> None:
@@ -255,14 +303,19 @@ def _change(
 
     async def work(client: ClusterClient) -> Any:
         await client.metadata([])
-        return await client.call(request, broker_id=int(name) if name else None)
+        return await client.call(request, broker_id=_asked(resource_type, name))
 
-    _check_registered(invocation, [name])
+    if resource_type != GROUP:
+        _check_registered(invocation, [name])
     for result in run_with_cluster(invocation, work).responses:
         check(result)
-    where = f"broker {name}" if name else "all brokers"
+    subject: dict[str, Any]
+    if resource_type == GROUP:
+        subject, where = {"group": name}, f"group {name}"
+    else:
+        subject, where = {"broker": int(name) if name else None}, f"broker {name}" if name else "all brokers"
     if invocation.is_json:
-        print_json({"broker": int(name) if name else None, "changes": dict(changes), "dry": dry})
+        print_json({**subject, "changes": dict(changes), "dry": dry})
         return
     would = "would " if dry else ""
     for key, value in changes.items():
