@@ -249,7 +249,7 @@ def _sourced_properties(options: argparse.Namespace) -> dict[str, tuple[str, str
 
 def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) -> int:
     gc.disable()  # until run_node: what is imported stays, and a fifth of the imports' time would go to looking at it
-    from barnabas_broker.api.registry import load_handlers
+    from barnabas_broker.api.registry import CARRIED, SERVED_KEYS, load_handlers
     from barnabas_broker.config.keys import load
     from barnabas_broker.config.log_output import LogOutputConfig, start_logging
     from barnabas_broker.node.process import run_node
@@ -270,8 +270,8 @@ def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) 
     )
     config = node_config(properties)
     _refuse_taken_ports(config.server)
-    if config.server.is_broker and not options.load_on_demand:
-        load_handlers()
+    if not options.load_on_demand:
+        load_handlers(SERVED_KEYS if config.server.is_broker else CARRIED)
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
     _format_at_start(config, options)

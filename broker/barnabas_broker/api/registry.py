@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,7 @@ CARRIED = frozenset(
 VERSIONS_SERVED = tuple(sorted((key, *versions) for keys in SERVED.values() for key, versions in keys.items()))
 """Key, lowest and highest version of all that is served, by key."""
 _MODULES = {key: name for name, keys in SERVED.items() for key in keys}
+SERVED_KEYS = frozenset(_MODULES)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -232,12 +233,12 @@ def handles_directly(
     return register
 
 
-def load_handlers() -> None:
-    """Import every handler module. Harmless when done already.
+def load_handlers(keys: Iterable[ApiKey] = SERVED_KEYS) -> None:
+    """Import the handler modules of these APIs, by default of all. Harmless when done already.
 
     For a process that lives long: its package may be upgraded under it, and what it imports later would be of another version.
     """
-    for name in SERVED:
+    for name in {_MODULES[key] for key in keys}:
         importlib.import_module(f"barnabas_broker.api.{name}")
 
 
