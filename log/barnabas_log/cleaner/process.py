@@ -122,7 +122,10 @@ class WorkerProcess:
             return
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        assert process.stdin is not None, "it was started with pipes"
+        process.stdin.close()
+        # Until its pipes have ended, too: their transports would outlive a loop that closes now, in a process that goes on.
+        await process.communicate()
 
 
 def job_chunk_s(bytes_per_second: float) -> float:
