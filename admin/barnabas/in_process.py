@@ -18,12 +18,11 @@ import os
 import shutil
 import tempfile
 import threading
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, NoReturn, Self
 
 from barnabas_admin.cluster_directory import (
     ClusterIdentity,
@@ -31,6 +30,9 @@ from barnabas_admin.cluster_directory import (
     new_identity,
     node_directory,
     read_identity,
+    refuse_wiped_voter,
+    voters_file,
+    write_durably,
     write_identity,
 )
 from barnabas_admin.errors import LocalClusterError
@@ -104,7 +106,7 @@ class Broker:
                 serving.result(READY_TIMEOUT_S)
             except BaseException as error:
                 self._undo()
-                raise _in_words(error) from error
+                _raise_in_words(error)
         return self
 
     def close(self) -> None:
@@ -118,9 +120,12 @@ class Broker:
                 return
             self._refuse_own_thread(node)
             self._is_closed = True
-            failure = node.failure
             try:
-                node.begin_stop().result(STOP_TIMEOUT_S)
+                failure = node.begin_stop().result(STOP_TIMEOUT_S)
+            except TimeoutError:
+                raise BrokerError(
+                    f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s: .log has what it said"
+                ) from None
             finally:
                 self._undo()
             _raise_failure(failure)
@@ -134,7 +139,7 @@ class Broker:
                 await asyncio.wrap_future(serving)
         except BaseException as error:
             self._undo()
-            raise _in_words(error) from error
+            _raise_in_words(error)
         return self
 
     async def aclose(self) -> None:
@@ -231,18 +236,22 @@ class Broker:
             identity = self._take_directory()
             self._cluster_id = identity.cluster_id
             assert self._directory is not None, "it was just taken"
+            data = node_directory(self._directory, NODE_ID) / "data"
+            refuse_wiped_voter(self._directory, NODE_ID, data)
             self._node = InProcessNode(
                 self._properties,
-                node_directory(self._directory, NODE_ID) / "data",
+                data,
                 cluster_id=identity.cluster_id,
                 directory_id=identity.directory_ids[0],
                 is_kept=self._given is not None,
             )
+            if self._given is not None and not voters_file(self._given).exists():
+                write_durably(voters_file(self._given), self._node.voters)
             _live.add(self)
             return self._node.start()
         except BaseException as error:
             self._undo()
-            raise _in_words(error) from error
+            _raise_in_words(error)
 
     def _take_directory(self) -> ClusterIdentity:
         if self._given is None:
@@ -301,17 +310,17 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _in_words(error: BaseException) -> BaseException:
+def _raise_in_words(error: BaseException) -> NoReturn:
     """What a start that failed raises."""
     if isinstance(error, LocalClusterError):
-        return BrokerError(f"{error.message}; {error.hint}" if error.hint else error.message)
+        raise BrokerError(f"{error.message}; {error.hint}" if error.hint else error.message) from error
     if isinstance(error, KafkaError):
-        return BrokerError(error.message)
+        raise BrokerError(error.message) from error
     if isinstance(error, TimeoutError):
-        return BrokerError(f"the broker did not serve within {READY_TIMEOUT_S:.0f} s: .log has what it said")
+        raise BrokerError(f"the broker did not serve within {READY_TIMEOUT_S:.0f} s: .log has what it said") from error
     if isinstance(error, OSError):
-        return BrokerError(f"the broker cannot start: {error}")
-    return error
+        raise BrokerError(f"the broker cannot start: {error}") from error
+    raise error
 
 
 def _raise_failure(failure: BaseException | None) -> None:
@@ -328,7 +337,7 @@ def _new_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"barnabas-{os.getpid()}-", dir=parent))
 
 
-_live: weakref.WeakSet[Broker] = weakref.WeakSet()
+_live: set[Broker] = set()
 """Started, and not closed."""
 
 

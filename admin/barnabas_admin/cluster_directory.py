@@ -4,9 +4,10 @@ May touch:  the files named below.    Must not touch: processes, what the nodes 
 Invariants: one user at a time (a lock); the identity (cluster id, directory ids) of a directory never changes once written.
 Read next:  local_cluster.py; ../barnabas/in_process.py.
 
-Layout: `cluster.json` (identity, a JSON object), `lock` (empty; flock by who uses the directory, and by the nodes it starts), and per
-node `node-<id>/` with `data/` (its log.dirs). `cluster.json` is written to `cluster.json.tmp`, synced and renamed: a crash leaves none
-or all of it. Missing: a new cluster. Unreadable or wrong: nothing starts.
+Layout: `cluster.json` (identity, a JSON object), `voters` (what the controllers were formatted with, as `storage format` takes it),
+`lock` (empty; flock by who uses the directory, and by the nodes it starts), and per node `node-<id>/` with `data/` (its log.dirs). The
+first two are written to a name with .tmp, synced and renamed: a crash leaves none or all. `cluster.json` missing: a new cluster;
+unreadable or wrong: nothing starts. `voters` missing: nobody has voted yet, or a crash came between; it is written after the format.
 """
 
 from __future__ import annotations
@@ -93,6 +94,21 @@ def write_identity(directory: Path, identity: ClusterIdentity) -> None:
 def node_directory(directory: Path, node_id: int) -> Path:
     """Of one node."""
     return directory / f"node-{node_id}"
+
+
+def voters_file(directory: Path) -> Path:
+    """The voters that every controller was formatted with."""
+    return directory / "voters"
+
+
+def refuse_wiped_voter(directory: Path, node_id: int, metadata_directory: Path) -> None:
+    """A voter that lost its directory must not come back under its old identity: it would have forgotten its vote. Raises
+    LocalClusterError."""
+    if voters_file(directory).exists() and not (metadata_directory / "meta.properties").exists():
+        raise LocalClusterError(
+            f"node {node_id} has voted before, but {metadata_directory} is empty now",
+            f"restore it; or remove {directory} to start a new cluster",
+        )
 
 
 def lock_directory(directory: Path) -> IO[bytes]:

@@ -5,8 +5,8 @@ Invariants: one cluster per directory (a lock that every node inherits); only it
             the identity (cluster id, directory ids) of a directory never changes once written.
 Read next:  local_node.py, one of its nodes; commands/dev.py, its face; pytest_plugin.py, its fixture.
 
-Layout below the directory: that of cluster_directory.py, `voters` (what the controllers were formatted with), `prometheus.yml`, and
-beside each node's data `server.properties`, `stdout.log`, `stderr.log`.
+Layout below the directory: that of cluster_directory.py, `prometheus.yml`, and beside each node's data `server.properties`,
+`stdout.log`, `stderr.log`.
 
 Not obvious
 - Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
@@ -38,6 +38,8 @@ from barnabas_admin.cluster_directory import (
     new_identity,
     node_directory,
     read_identity,
+    refuse_wiped_voter,
+    voters_file,
     write_durably,
     write_identity,
 )
@@ -517,9 +519,10 @@ class LocalCluster:
         directory nobody sees from here that it was written again, and since a node of another version may know no other way.
         """
         voters = ",".join(f"{c.id}@{HOST}:{c.controller_port}:{c.directory_id}" for c in self.controllers)
-        done = self._voters_file.read_text(encoding="utf-8") if self._voters_file.exists() else None
+        done = voters_file(self.directory).read_text(encoding="utf-8") if voters_file(self.directory).exists() else None
         if done is not None:
-            self._refuse_wiped_voters()
+            for node in self.controllers:
+                refuse_wiped_voter(self.directory, node.id, self._metadata_directory(node))
         if done == voters:
             return None
         if done is None and not any(node.server for node in self.controllers):
@@ -546,7 +549,7 @@ class LocalCluster:
                 failures.append(f"formatting node {node.id} {describe_exit(process.returncode)}: {words}")
         if failures:
             raise LocalClusterError("\n".join(failures))
-        write_durably(self._voters_file, voters)
+        write_durably(voters_file(self.directory), voters)
         return None
 
     def _wait_until_formatted(self, identity: str) -> None:
@@ -554,21 +557,11 @@ class LocalCluster:
         deadline = time.monotonic() + FORMAT_TIMEOUT_S
         while not all((self._metadata_directory(node) / "meta.properties").exists() for node in self.controllers):
             self._pause_before_next_probe(deadline, "the controllers are not formatted")
-        write_durably(self._voters_file, identity.partition("/")[2])
+        write_durably(voters_file(self.directory), identity.partition("/")[2])
 
     def _metadata_directory(self, node: LocalNode) -> Path:
         properties = self.properties(node.id)
         return Path(properties.get("metadata.log.dir") or properties["log.dirs"].split(",")[0])
-
-    def _refuse_wiped_voters(self) -> None:
-        """A voter that lost its directory must not come back under its old identity: it would have forgotten its vote."""
-        for node in self.controllers:
-            directory = self._metadata_directory(node)
-            if not (directory / "meta.properties").exists():
-                raise LocalClusterError(
-                    f"node {node.id} has voted before, but {directory} is empty now",
-                    f"restore it; or remove {self.directory} to start a new cluster",
-                )
 
     def _spawn(self, node: LocalNode, *, format_for: str | None = None) -> None:
         node.stderr_start = prepare_output(node.stderr_file)
@@ -627,11 +620,6 @@ class LocalCluster:
                 f"already in use: {', '.join(taken)}",
                 f"choose another first port: a cluster uses {PORTS_SPAN} ports from there upwards",
             )
-
-    @property
-    def _voters_file(self) -> Path:
-        """The voters that every controller was formatted with."""
-        return self.directory / "voters"
 
 
 def _http_get(port: int, path: str) -> tuple[int, str]:

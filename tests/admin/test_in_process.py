@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -143,8 +144,9 @@ def test_a_compacted_topic_keeps_the_last_value_of_a_key(broker: barnabas.Broker
     for value in (b"older", b"newer", b"in the active segment, which is never compacted"):
         produce(broker.bootstrap_servers, "compacted", value)
         time.sleep(0.15)  # the next record opens another segment
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240  # the cleaner's process is nice, and waits behind whatever else runs
     while True:
+        time.sleep(0.5)
         found = consume(broker.bootstrap_servers, "compacted", 1, **{"group.id": str(time.monotonic())})
         if found != [b"older"]:
             break
@@ -246,6 +248,7 @@ def test_a_running_broker_changes_nothing_of_its_process() -> None:
     assert during == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_nothing_is_left_of_a_hundred_brokers() -> None:
     """In a process of its own, whose memory is nobody else's."""
     found = in_a_process(
@@ -300,11 +303,15 @@ def test_no_grpc_is_loaded_and_nothing_at_all_before_a_broker_is_asked_for() -> 
 
 def test_lines_of_a_broker_are_its_own_and_those_of_others_go_where_they_went(caplog: pytest.LogCaptureFixture) -> None:
     ours = logging.getLogger("barnabas_wire.client")
-    with barnabas.broker() as made, caplog.at_level(logging.WARNING):
+    caplog.handler.setLevel(logging.NOTSET)
+    with barnabas.broker() as made:
         produce(made.bootstrap_servers, "lines", b"1")
-        ours.info("a client's information")
+        ours.info("below the level of the process")
         ours.warning("a client's warning")
-    assert caplog.messages == ["a client's warning"]
+        ours.setLevel(logging.DEBUG)
+        ours.debug("what the process asks its clients for")
+        ours.setLevel(logging.NOTSET)
+    assert caplog.messages == ["a client's warning", "what the process asks its clients for"]
     assert "is unfenced" in made.log
     assert "a client's" not in made.log
     with barnabas.broker({"log.level": "ERROR"}) as quiet:
@@ -392,6 +399,14 @@ def test_a_directory_goes_to_a_process_and_back(tmp_path: Path) -> None:
             barnabas.broker(directory=tmp_path).start()
     with barnabas.broker(directory=tmp_path) as last:
         assert consume(last.bootstrap_servers, "handed-on", 2) == [b"1", b"2"]
+
+
+def test_a_voter_whose_directory_was_emptied_does_not_begin_anew(tmp_path: Path) -> None:
+    with barnabas.broker(directory=tmp_path):
+        pass
+    shutil.rmtree(tmp_path / "node-1" / "data")
+    with pytest.raises(barnabas.BrokerError, match=r"node 1 has voted before, but .* is empty now; restore it"):
+        barnabas.broker(directory=tmp_path).start()
 
 
 def test_a_cluster_of_three_is_refused_in_words(tmp_path: Path) -> None:

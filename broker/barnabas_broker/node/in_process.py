@@ -32,7 +32,7 @@ from barnabas_broker.node.storage import format_storage, is_formatted
 from barnabas_broker.node.world import Served
 from barnabas_log.disk import RealDisk
 from barnabas_log.unflushed_disk import UnflushedDisk
-from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import Uuid
 
@@ -63,12 +63,15 @@ DEFAULTS = {
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
     "offsets.topic.replication.factor": "1",
+    # Fifty would be made at the first commit: a tenth of a suite's CPU.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     # In production it waits for more members of a new group; here the first poll of a test would wait 3 s.
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What differs from a node in production, as in `barnabas dev`."""
+"""What differs from a node in production, mostly as in `barnabas dev`."""
 
 
 class InProcessNode:
@@ -93,6 +96,8 @@ class InProcessNode:
         """
         self.addresses: dict[str, str] = {}
         """Listener name -> host:port that clients connect to."""
+        self.voters = f"{NODE_ID}@{HOST}:{CONTROLLER_PORT}:{directory_id}"
+        """Which a directory that is not formatted is formatted with."""
         self.log = RoomLog()
         self._is_kept = is_kept
         self._sockets: dict[str, socket.socket] = {}
@@ -160,12 +165,11 @@ class InProcessNode:
         disk = RealDisk() if self._is_kept else UnflushedDisk()
         try:
             if not is_formatted(disk, self.config.server):
-                voter = Voter(ReplicaKey(self.config.server.id, directory_id), HOST, CONTROLLER_PORT)
                 format_storage(
                     disk,
                     self.config.server,
                     cluster_id=cluster_id,
-                    make_voters=lambda own: VoterSet([voter], kraft_version=1),
+                    make_voters=lambda own: VoterSet.parse(self.voters),
                     new_uuid=lambda: directory_id,
                     is_formatted_ignored=True,
                 )

@@ -56,10 +56,10 @@ class _ByThread(logging.Handler):
         log = self.logs.get(record.thread or 0)
         if log is not None and record.levelno >= log.level:
             log.add(self.format(record))
-        self.stays.here = log is not None or record.levelno < _host_level()
+        self.stays.here = log is not None or record.levelno < _host_level(record.name)
 
 
-class _RoomLogger(logging.Logger):
+class _ByLine(logging.Logger):
     """A room's logger while nodes run. `propagate` is asked right after the handlers, in the thread that logs: so it can differ from
     line to line. False for good would have pytest capture every line of a node as the test's own."""
 
@@ -77,8 +77,8 @@ class _RoomLogger(logging.Logger):
 
 _handler = _ByThread()
 _guard = threading.Lock()
-_levels: dict[str, int] = {}
-"""Of our loggers before the first node."""
+_before: dict[str, tuple[int, type[logging.Logger]]] = {}
+"""Level and class of our loggers before the first node."""
 
 
 def keep_log(log: RoomLog, config: LogOutputConfig) -> None:
@@ -88,8 +88,9 @@ def keep_log(log: RoomLog, config: LogOutputConfig) -> None:
         if not _handler.logs:
             for name in ROOMS:
                 logger = logging.getLogger(name)
-                _levels[name] = logger.level
-                logger.__class__ = _RoomLogger
+                kind = type(logger)
+                _before[name] = logger.level, kind
+                logger.__class__ = _ByLine if kind is logging.Logger else type(kind.__name__, (_ByLine, kind), {})
                 logger.addHandler(_handler)
         _handler.logs[threading.get_ident()] = log
         _set_levels()
@@ -102,20 +103,26 @@ def stop_log() -> None:
         if _handler.logs:
             _set_levels()
             return
-        for name, level in _levels.items():
+        for name, (level, kind) in _before.items():
             logger = logging.getLogger(name)
             logger.removeHandler(_handler)
             logger.setLevel(level)
-            logger.__class__ = logging.Logger
-        _levels.clear()
+            logger.__class__ = kind
+        _before.clear()
 
 
-def _host_level() -> int:
-    """Below which our loggers would say nothing, but for the nodes."""
-    return logging.getLogger().level
+def _host_level(name: str) -> int:
+    """The level of a logger of ours, but for the nodes."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        level = _before[logger.name][0] if logger.name in _before else logger.level
+        if level:
+            return level
+        logger = logger.parent
+    return logging.NOTSET
 
 
 def _set_levels() -> None:
     wanted = min(log.level for log in _handler.logs.values())
-    for name, before in _levels.items():
-        logging.getLogger(name).setLevel(min(wanted, before or _host_level() or wanted))
+    for name in _before:
+        logging.getLogger(name).setLevel(min(wanted, _host_level(name) or wanted))
