@@ -24,6 +24,7 @@ from typing import Any
 
 from barnabas_admin.errors import AdminError, LocalClusterError
 from barnabas_admin.local_cluster import LocalCluster
+from barnabas_wire.host_system import has_linux
 
 VERBS = {
     "kill": "killed",
@@ -123,7 +124,10 @@ def ask(directory: Path, verb: str, node_id: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _address(directory: Path) -> Iterator[str]:
-    """The socket's path while its directory is held open. Raises OSError."""
+    """The socket's path while its directory is held open; without Linux's /proc the directory's own. Raises OSError."""
+    if not has_linux():
+        yield str(directory / SOCKET)
+        return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"

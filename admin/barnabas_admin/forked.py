@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from barnabas_admin.local_node import server_command
+from barnabas_wire.host_system import has_linux
 
 ROOM_FOR_LINE = "." * 256
 """The longest line that `ps` can show of a node: it takes the place of the server's own."""
@@ -110,7 +111,7 @@ _servers: dict[int, ForkServer] = {}
 
 def fork_server(*, starts: bool) -> ForkServer | None:
     """The one of this process; None where nodes are started by exec. starts: whether to start it, where it is not there yet."""
-    if sys.platform != "linux" or os.environ.get("BARNABAS_PORTABLE") or writes_coverage():
+    if not has_linux() or writes_coverage():
         return None
     found = _servers.get(os.getpid())
     if found is None and starts:

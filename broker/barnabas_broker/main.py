@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
+from barnabas_wire.host_system import SYSTEMS
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
@@ -257,9 +258,10 @@ def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) 
     from barnabas_broker.node.service_manager import ServiceManager
     from barnabas_log.disk import RealDisk
 
-    if sys.platform != "linux":
+    if sys.platform not in SYSTEMS:
         raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST, f"a node needs Linux (sendfile, fdatasync); this is {sys.platform}"
+            ErrorCode.INVALID_REQUEST,
+            f"a node runs on Linux, and on macOS where nobody has tried it; this is {sys.platform}",
         )
     properties = _properties(options)
     node_id = properties.get("node.id", "")

@@ -3,7 +3,7 @@
 May touch:  os, its own threads.      Must not touch: what the bytes mean.
 Invariants: append writes at size_bytes and nowhere else, so a failed write is overwritten, never skipped; a name is
             durable only after the flush of its directory; a file is closed when its last holder lets go.
-Read next:  flush.py, which says when flush is called.
+Read next:  flush.py, which says when flush is called; disk_calls.py for what Linux alone has.
 
 Why an interface: the simulator brings a disk that answers a flush *later*, tears the last write and forgets what was not
 flushed. So no descriptor and no mmap goes above this file, except `send_descriptor` for sendfile, which a fake refuses.
@@ -38,6 +38,7 @@ from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_log.descriptors import Descriptors
+from barnabas_log.disk_calls import flush_data, forget_pages, give_way, read_if_cached, read_without_ahead
 from barnabas_log.errors import DirectoryLocked
 from barnabas_log.flush_ring import FlushRing, OnFlushed
 from barnabas_wire.records.batch import Buffer
@@ -294,33 +295,30 @@ class RealFile:
         descriptor = self.send_descriptor()
         end = min(position + size, os.fstat(descriptor).st_size)
         # without readahead, whose pages nobody would give back
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        read_without_ahead(descriptor)
         while position < end:
             wanted = min(_ASIDE_BYTES, end - position)
             buffer = bytearray(wanted)
             try:
-                cached = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
+                cached = read_if_cached(descriptor, buffer, position)
             except BlockingIOError:
                 cached = 0
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
-                cached = os.preadv(descriptor, [buffer], position)
-                if not cached:
+                data = self.read(position, wanted)
+                if not data:
                     break
-                wanted = cached
+                pieces.append(data)
+                position += len(data)
+                continue
             pieces.append(bytes(buffer[:cached]))
             position += cached
             left = wanted - cached
             if left > 0:
                 data = self.read(position, left)
                 start = position - position % _PAGE_BYTES
-                os.posix_fadvise(
-                    descriptor,
-                    start,
-                    -(-(position + left - start) // _PAGE_BYTES) * _PAGE_BYTES,
-                    os.POSIX_FADV_DONTNEED,
-                )
+                forget_pages(descriptor, start, -(-(position + left - start) // _PAGE_BYTES) * _PAGE_BYTES)
                 pieces.append(data)
                 position += len(data)
                 if len(data) < left:
@@ -344,7 +342,7 @@ class RealFile:
 
     def sync(self) -> None:
         """See File.sync."""
-        os.fdatasync(self.send_descriptor())
+        flush_data(self.send_descriptor())
 
     def send_descriptor(self) -> int:
         """See File.send_descriptor. Raises OSError where it had to be opened again and cannot be."""
@@ -456,8 +454,7 @@ def _sync_files(queue: SimpleQueue[tuple[_Flush, File] | None]) -> None:
     interrupt the loop: the loop would only be run again at once, for it has the GIL that the thread then waits for. At RF 3
     with 16 KiB batches that halves the involuntary switches and saves 0.3 to 0.5 ms/MB of 9 (measured).
     """
-    with contextlib.suppress(OSError):  # a sandbox may forbid it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    give_way()
     while (task := queue.get()) is not None:
         flush, file = task
         flush.sync(file)
@@ -549,7 +546,7 @@ class RealDisk:
         """See Disk.sync_directory."""
         descriptor = self.descriptors.opening(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
-            os.fsync(descriptor)
+            flush_data(descriptor)
         finally:
             os.close(descriptor)
 

@@ -21,10 +21,10 @@ import ctypes
 import mmap
 import os
 import struct
-import sys
 from collections.abc import Callable
 
 from barnabas_log.flush_workers import FlushWorkers
+from barnabas_wire.host_system import has_linux
 
 ENTRIES = 64
 """Flushes in flight at most."""
@@ -52,7 +52,7 @@ class FlushRing:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises OSError or AttributeError where io_uring is not to be had."""
-        if not sys.platform.startswith("linux"):
+        if not has_linux():
             raise OSError("io_uring is Linux's")
         self.loop = loop
         self._waiting: dict[int, OnFlushed] = {}

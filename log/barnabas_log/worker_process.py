@@ -15,6 +15,8 @@ import signal
 import sys
 from typing import Final
 
+from barnabas_wire.host_system import has_linux
+
 NICE: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -22,7 +24,8 @@ _PR_SET_PDEATHSIG: Final = 1
 def become_worker() -> None:
     """Tie this process to its parent's life and make it nicer than that; ends it where the parent is dead already."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if has_linux():  # elsewhere its standard input ends then, and it with that
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent or parent == 1:  # it died before that counted
         sys.exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the broker decides

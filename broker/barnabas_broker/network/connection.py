@@ -26,13 +26,14 @@ from typing import Protocol
 
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
-from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
+from barnabas_broker.network.output import OutputGate
 from barnabas_broker.network.own_address import address_as_text
 from barnabas_broker.network.phases import PHASES
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import ANSWER_BYTES
 from barnabas_broker.network.requests import UNAUTHENTICATED, ClientRequests, RequestListener
+from barnabas_broker.network.socket_calls import send_paced_to_another_host
 from barnabas_broker.network.tls_output import TlsOutputGate
 from barnabas_wire.kafka.ids import ANONYMOUS
 

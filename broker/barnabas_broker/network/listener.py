@@ -26,11 +26,11 @@ from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.handshakes import HandshakeTurns, TlsHandshake
-from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.phases import measuring
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import RELIEF_S, RequestMemory
+from barnabas_broker.network.socket_calls import accept_unpaced
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.listener_security import ListenerSecurity

@@ -9,66 +9,28 @@ Read next:  connection.py.
 One turn sends at most TURN_BYTES_MAX, so that one big fetch does not block every other connection of the loop
 (measured: 8 MiB responses give a loop lag p99 of 33 ms, 2 MiB 5 ms). For the same reason a range that is not in the page
 cache is read ahead by a thread before sendfile, which would wait for the disk on the loop: one consumer of old records
-must not block the producers. Whether it is there is asked with RWF_NOWAIT, about a microsecond.
+must not block the producers. Whether it is there is asked of the kernel, about a microsecond.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import mmap
 import os
 import socket as sockets
-from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.request_memory import RequestMemory
+from barnabas_broker.network.socket_calls import cork, send_file
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import File, FileRange
+from barnabas_log.disk_calls import is_cached
 
-logger = logging.getLogger(__name__)
-
-UNPACED = b"reno"
-"""A congestion control that every Linux kernel has, and lets any process choose."""
-CONGESTION_CONTROL_BYTES_MAX = 16
-AnySocket = sockets.socket | TransportSocket
 TURN_BYTES_MAX = 2 * 1024 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 _READ_AHEAD_BYTES = 256 * 1024
-_probe = [bytearray(1)]
-
-
-def accept_unpaced(listening: AnySocket) -> bytes:
-    """Let the connections that this socket will accept send without pacing; returns what the kernel would have given them.
-
-    BBR, where it is the kernel's default, paces by timers, also over loopback, where there is no path to be measured. The
-    socket that listens must be set: one that ever had BBR keeps its timers whatever is set later (measured, 1 MiB
-    fetches: 0.75 to 0.85 ms/MB as the kernel has it, 0.20 set when accepted, 0.15 set before).
-    """
-    default = _congestion_control(listening)
-    try:
-        listening.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CONGESTION, UNPACED)
-    except OSError as error:  # a kernel that lets nobody choose
-        logger.debug("the kernel's congestion control stays: %s", error)
-    return default
-
-
-def send_paced_to_another_host(accepted: sockets.socket, congestion_control: bytes) -> None:
-    """Give a connection from another host what the kernel would have given it, unless its route has a choice of its own."""
-    try:
-        if (
-            accepted.getpeername()[0] != accepted.getsockname()[0]
-            and _congestion_control(accepted) == UNPACED != congestion_control
-        ):
-            accepted.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CONGESTION, congestion_control)
-    except OSError as error:  # the peer is gone already
-        logger.debug("a connection stays unpaced: %s", error)
-
-
-def _congestion_control(socket: AnySocket) -> bytes:
-    return socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_CONGESTION, CONGESTION_CONTROL_BYTES_MAX).rstrip(b"\0")
 
 
 class OutputGate:
@@ -235,7 +197,7 @@ class OutputGate:
                 parts[0] = memoryview(head)[total:]  # type: ignore[arg-type]
                 return
             parts.popleft()
-            sent = os.sendfile(self._descriptor, source, position, size)
+            sent = send_file(self._descriptor, source, position, size)
             total += sent
             self._stats.bytes_sent_from_files += sent
             self._sent_file, self._sent_end = file, position + sent
@@ -262,7 +224,7 @@ class OutputGate:
         and putting it in again would be two.
         """
         self._is_corked = True
-        self._socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CORK, True)
+        cork(self._socket)
 
     def _send_bytes(self) -> int:
         """One send of the byte parts at the head; returns the bytes taken.
@@ -307,7 +269,7 @@ class OutputGate:
             source, part, count
         ):
             raise _ColdRange(part.file, part.position, count)
-        sent = os.sendfile(self._descriptor, source, part.position, count)
+        sent = send_file(self._descriptor, source, part.position, count)
         if sent == 0:
             raise ShortFile(f"{part.file.path} ended before {part.position + part.size}")
         self._stats.bytes_sent_from_files += sent
@@ -359,17 +321,6 @@ class OutputGate:
         if len(data) < part.size:
             raise ShortFile(f"{part.file.path} ended before {part.position + part.size}")
         return data
-
-
-def is_cached(descriptor: int, position: int) -> bool:
-    """Whether a byte can be had without the disk."""
-    try:
-        os.preadv(descriptor, _probe, position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system that does not know
-        return True
-    return True
 
 
 def _touch(descriptor: int, position: int, size: int) -> None:

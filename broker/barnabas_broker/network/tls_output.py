@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from barnabas_broker.api.slot import Part, release_parts
-from barnabas_broker.network.output import JOINED_BYTES_MAX, TURN_BYTES_MAX, is_cached
+from barnabas_broker.network.output import JOINED_BYTES_MAX, TURN_BYTES_MAX
 from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import FileRange
+from barnabas_log.disk_calls import is_cached
 
 SLICE_BYTES = 256 * 1024
 WRITE_BUFFER_BYTES = 512 * 1024

@@ -18,11 +18,13 @@ from unittest.mock import Mock, call
 import pytest
 
 from barnabas_broker.api import registry
-from barnabas_broker.network import connection, listener, output
+from barnabas_broker.network import connection, listener, output, socket_calls
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.listener import KafkaServer
+from barnabas_log import disk_calls
 from barnabas_log.disk import RealDisk
+from barnabas_wire.host_system import has_linux
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.messages import ApiKey
@@ -298,7 +300,7 @@ async def test_a_range_that_is_not_in_memory_is_read_ahead_off_the_loop(tmp_path
         other = await RawClient.connect(server)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        is_cold = not output.is_cached(descriptor, 100)
+        is_cold = not disk_calls.is_cached(descriptor, 100)
         correlation_id, frame = client.frame(fetch_request(), 12)
         await client.send(frame)
         assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
@@ -697,23 +699,26 @@ async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activ
         assert server.stats.connections == 1  # a client that waits for us is not idle
 
 
+@pytest.mark.skipif(not has_linux(), reason="congestion control is Linux's alone")
 async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_kernel_sends_them() -> None:
     async with running_server(make_services()) as server:
         for listening in server._servers[0].sockets:
-            assert output._congestion_control(listening) == b"reno"  # told before: BBR's timers would outlive it
+            assert (
+                socket_calls.congestion_control_of(listening) == b"reno"
+            )  # told before: BBR's timers would outlive it
         await RawClient.connect(server)
         await until(lambda: bool(server.connections))
         connection = next(iter(server.connections))
         gate = connection._gate
         assert isinstance(gate, output.OutputGate)
-        assert output._congestion_control(gate._socket) == b"reno"
+        assert socket_calls.congestion_control_of(gate._socket) == b"reno"
         assert connection._listener.congestion_control == kernel_congestion_control()
     for own, chosen in (("192.0.2.2", b"reno"), ("192.0.2.2", b"by-route"), ("192.0.2.1", b"reno")):
         accepted = Mock(spec=socket.socket)
         accepted.getpeername.return_value = ("192.0.2.1", 51000)
         accepted.getsockname.return_value = (own, 9092)
         accepted.getsockopt.return_value = chosen.ljust(16, b"\0")
-        output.send_paced_to_another_host(accepted, b"bbr")
+        socket_calls.send_paced_to_another_host(accepted, b"bbr")
         is_given_back = own == "192.0.2.2" and chosen == b"reno"
         assert (
             accepted.setsockopt.mock_calls == [call(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")] * is_given_back
@@ -722,7 +727,7 @@ async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_ke
 
 def kernel_congestion_control() -> bytes:
     with socket.socket() as fresh:
-        return output._congestion_control(fresh)
+        return socket_calls.congestion_control_of(fresh)
 
 
 async def test_one_connection_too_many_is_closed() -> None:
