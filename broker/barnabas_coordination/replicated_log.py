@@ -40,7 +40,7 @@ class ReplicatedLog:
         try:
             return b"".join([await self._disk.run(part.file.read, part.position, part.size) for part in found.parts])
         except OSError as error:
-            led.log.listener.on_storage_failed(led.log, error)
+            led.log.tail.listener.on_storage_failed(led.log, error)
             raise StorageFailed(f"{led.log.directory}: {error}") from error
         finally:
             for part in found.parts:

@@ -98,7 +98,7 @@ class PartitionModel:
                 continue
             # of all replicas and epochs, for what this one has held of it may have been cut meanwhile, and what waits to be written
             written = sum(each.size_bytes for each in self._known.values() if each.end_offset > batch.end_offset)
-            kept = written + replica.log._pending_bytes
+            kept = written + replica.log.tail._pending_bytes
             if not 0 <= retention_bytes <= kept:
                 raise LawBroken(
                     "retention takes nothing that the topic is to keep (L1)",

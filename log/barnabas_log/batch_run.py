@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: a run continues the log, with rising offsets; each of its checksums is right, and nobody opened a record to know it.
-Read next:  log_writer.py append_as_follower, the one caller, which appends a run in one go.
+Read next:  log_tail.py append_as_follower, the one caller, which appends a run in one go.
 
 Why runs: a follower's answer holds some 30 batches of 16 KiB. Judged, counted, indexed and written one by one they cost
 a follower as much as the leader pays for taking them from its producers.

@@ -98,7 +98,7 @@ class DirectoryHealth:
         self.stats.directories_failed += 1
         logger.error("log directory %s failed and is offline: %s", directory.path, error)
         for log in directory.logs.values():
-            log.fail(error)
+            log.tail.fail(error)
         directory.rounds.fail(error)
         self.listener.on_directory_failed(directory.path, error)
 

@@ -104,7 +104,7 @@ class LogHomes:
             self._health.fail(directory, error)
             return None
         finally:
-            log.fail(OSError("the log is deleted"))
+            log.tail.fail(OSError("the log is deleted"))
             log.release_files()
         return target, log.config.file_delete_delay_ms
 

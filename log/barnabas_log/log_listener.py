@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: files, asyncio.
 Invariants: a log calls these on the loop that owns it, and goes on only by what they return or raise.
-Read next:  log_writer.py and unified_log.py, which call; manager.py, which answers for all logs of a broker.
+Read next:  log_tail.py and unified_log.py, which call; manager.py, which answers for all logs of a broker.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from barnabas_log.inspection_process import InspectionProcess
 from barnabas_log.log_directory import LogDirectory, open_all
 from barnabas_log.log_homes import STRAY_SUFFIX, LogHomes, choose_directory
 from barnabas_log.log_repairs import LogRepairs
-from barnabas_log.log_writer import STEP_DESCRIPTORS
+from barnabas_log.log_tail import STEP_DESCRIPTORS
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.opening import open_partition_log
@@ -239,7 +239,7 @@ class LogManager:
         directory.state.add_lost(lost)  # before any file says less
         self.stats.replicas_lost += len(lost)
         for log in opened:
-            log.has_settings = False
+            log.tail.has_settings = False
             log.clean_offset = directory.saved.clean_offsets.get(log.topic_partition, Offset(0))
             self._homes.adopt(directory, log)
             self.on_recovery_point_lowered(log)  # if less was found than the files say
@@ -277,7 +277,7 @@ class LogManager:
     async def _replace_lost_checkpoints(self, directory: LogDirectory) -> None:
         """Write the files whose absence says something: from the first start on they are there, unless somebody lost them."""
         saved = directory.saved
-        unnamed = [log for name, log in directory.logs.items() if log.has_gaps and name not in saved.clean_offsets]
+        unnamed = [log for name, log in directory.logs.items() if log.tail.has_gaps and name not in saved.clean_offsets]
         try:
             if unnamed or not saved.has_clean_offsets:
                 await self._disk.run(saved.save_clean_offsets, dict.fromkeys(unnamed, Offset(0)))
@@ -622,7 +622,7 @@ class LogManager:
         try:
             judging = TimeJudging(log, log.untimed, self.new_times())
         except OSError as error:
-            log.failed_by(error)
+            log.tail.failed_by(error)
             return False
         try:
             await run_to_end(judging, self._disk.run(judging.run))

@@ -13,7 +13,7 @@ from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId
 from barnabas_log.log_listener import LogListener, NoListener
-from barnabas_log.log_writer import STEP_DESCRIPTORS
+from barnabas_log.log_tail import STEP_DESCRIPTORS
 from barnabas_log.recovery import recover_log
 from barnabas_log.room import is_no_room
 from barnabas_log.topic_witness import (
@@ -97,10 +97,10 @@ def open_partition_log(
         listener=listener or NoListener(),
         is_new=is_new,
     )
-    log.has_gaps = bool(may_have_gaps) or recovered.has_gaps
+    log.tail.has_gaps = bool(may_have_gaps) or recovered.has_gaps
     if not is_new:
         try:
-            log.forgotten.load(log_end=log.log_end_offset, may_have_gaps=log.has_gaps)
+            log.forgotten.load(log_end=log.log_end_offset, may_have_gaps=log.tail.has_gaps)
         except OSError as error:
             if not is_no_room(error):
                 raise

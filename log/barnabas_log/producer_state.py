@@ -3,7 +3,7 @@
 May touch:  its arguments.   Must not touch: clocks, segments, the disk (producer_snapshots.py).
 Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives; a transaction is
             open from its first record to its marker, and unstable until the marker is committed.
-Read next:  log_writer.py, which asks before an append and reports after it; producer_snapshots.py, recovery.py, which replays.
+Read next:  log_tail.py, which asks before an append and reports after it; producer_snapshots.py, recovery.py, which replays.
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
 

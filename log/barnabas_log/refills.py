@@ -30,7 +30,7 @@ from barnabas_log.forgotten import Copied
 from barnabas_log.log_directory import LogDirectory
 from barnabas_log.log_homes import LogHomes
 from barnabas_log.log_listener import LogListener, NoListener
-from barnabas_log.log_writer import STEP_DESCRIPTORS
+from barnabas_log.log_tail import STEP_DESCRIPTORS
 from barnabas_log.opening import open_partition_log
 from barnabas_log.refill_names import REFILL_SUFFIX, REFILLED_FILE, REFILLED_SUFFIX, encode_record
 from barnabas_log.removals import DELETE_SUFFIX
@@ -95,7 +95,7 @@ class Refills:
             now_ms=self._clock_ms(),
             listener=NoListener(),
         )
-        new.takes_gaps = True
+        new.tail.takes_gaps = True
         return new
 
     async def begin_copy(self, refill: Refill, copied: Copied, start: Offset) -> None:
@@ -108,8 +108,8 @@ class Refills:
     async def append(self, refill: Refill, batches: bytes, copied: Copied) -> None:
         """Take in what that leader sent. Raises what the log refuses, OSError."""
         new = refill.new
-        new.append_as_follower(batches, leader_epoch=copied.leader_epoch)
-        new.write_pending()
+        new.tail.append_as_follower(batches, leader_epoch=copied.leader_epoch)
+        new.tail.write_pending()
         refill.unflushed_bytes += len(batches)
         if refill.unflushed_bytes >= FLUSH_BYTES:
             await self._flush(refill)
@@ -186,7 +186,7 @@ class Refills:
         """It is in place, or shall never be."""
         if refill.is_in_place:
             return
-        refill.new.fail(OSError("the log is dropped"))
+        refill.new.tail.fail(OSError("the log is dropped"))
         refill.new.release_files()
         try:
             await asyncio.shield(self._disk.run(self._drop, refill))

@@ -20,7 +20,7 @@ from barnabas_log.scrub import CheckFacts, DamagedRange
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import Buffer, read_header
 
 
@@ -69,29 +69,23 @@ def set_damage(log: UnifiedLog, base_offset: int, damages: Sequence[DamagedRange
     segment = log.segments.floor(Offset(base_offset))
     if segment.base_offset != base_offset:
         return False
-    before = log.damage
-    others = [damage for damage in before if damage.segment != base_offset]
+    others = [damage for damage in log.damage if damage.segment != base_offset]
     found = [damage for damage in damages if damage.end_offset > log.log_start_offset]
     if found:
-        doubt_producers(log, found[0].first_offset)
-    log.damage = tuple(sorted([*others, *found]))
+        log.tail.doubt_producers(found[0].first_offset)
+    is_news = log.know_damage([*others, *found])
     # Below the log start, too: whoever looks for a batch passes over it, and believes no header there.
     segment.damaged = tuple(damages)
     segment.boundaries.clear()
     if found and segment.early_end is not None and found[-1].end_offset > segment.early_end:
         segment.early_end = None  # the damage is known from before the indexes were made again
-    return log.damage != before
-
-
-def doubt_producers(log: UnifiedLog, offset: Offset) -> None:
-    """Batches from `offset` on may have been damaged when the producer state was read from them."""
-    log.doubted_from = offset if log.doubted_from == NO_OFFSET else min(log.doubted_from, offset)
+    return is_news
 
 
 def seal(log: UnifiedLog, base_offset: int) -> None:
     """Roll if that segment is the active one: what is sealed takes no appends while it is repaired. Raises StorageFailed."""
     if log.active.base_offset == base_offset:
-        log.roll(log.now_ms)
+        log.tail.roll(log.tail.now_ms)
 
 
 def segment_size(log: UnifiedLog, base_offset: int) -> int:
@@ -119,7 +113,7 @@ def replace_damaged(log: UnifiedLog, damage: DamagedRange, batches: Buffer) -> F
         if is_tail and file.size_bytes > damage.position + len(batches):
             file.truncate(damage.position + len(batches))
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     segment.size_bytes = file.size_bytes
     position = 0
     while position < len(batches):
@@ -139,7 +133,7 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
     if log.is_failed or log.is_closed or log.damage or cuts != log.durability.cuts:
         return False
     try:
-        log.write_pending(is_forced=True)
+        log.tail.write_pending(is_forced=True)
     except NoRoom:
         return False
     try:
@@ -151,11 +145,9 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
         # One that a power cut brought back would lack what was damaged, and nothing would raise the doubt again.
         log.disk.sync_directory(log.directory)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     state.date_by_records()
-    state.note_high_watermark(log.high_watermark)
-    log.producers = state
-    log.doubted_from = NO_OFFSET
+    log.tail.take_producers(state, log.high_watermark, is_sure=True)
     return True
 
 

@@ -28,7 +28,7 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
     log.is_retention_owed = False
     log.untimed = ()
     if judges_age:
-        log.now_ms = max(log.now_ms, now_ms)
+        log.tail.now_ms = max(log.tail.now_ms, now_ms)
     config = log.config
     segments = log.segments
     facts: list[SegmentFacts] = []
@@ -37,7 +37,7 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
         try:
             newest_ms = segment.newest_ms(now_ms=now_ms)
         except OSError as error:
-            raise log.failed_by(error) from error
+            raise log.tail.failed_by(error) from error
         facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
     for number in range(len(facts) - 2, -1, -1):
         if segments[number].damaged:
@@ -57,11 +57,11 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
     if not count:
         return 0
     if count == len(segments):
-        log.roll(now_ms, is_due=True)
+        log.tail.roll(now_ms, is_due=True)
     named = len(segments) - log.durability.unnamed
     if count >= named:
         log.is_retention_owed = True
-        log.listener.on_segment_rolled(log)
+        log.tail.listener.on_segment_rolled(log)
         count = named - 1
         if count <= 0:
             return 0
@@ -70,12 +70,8 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
         for segment in segments.take_oldest(count):
             log.retire(segment, delay_ms=config.file_delete_delay_ms)
     except OSError as error:
-        raise log.failed_by(error) from error
-    log.log_start_offset = max(log.log_start_offset, segments[0].base_offset)
-    log.leader_epochs.truncate_from_start(log.log_start_offset)
-    log.aborted.forget_before(segments[0].base_offset)
-    log.damage = tuple(damage for damage in log.damage if damage.end_offset > log.log_start_offset)
-    log.listener.on_log_start_moved(log)
+        raise log.tail.failed_by(error) from error
+    log.begin_with_oldest()
     return count
 
 
@@ -91,7 +87,7 @@ def _date_truly(log: UnifiedLog, facts: list[SegmentFacts], now_ms: int, retenti
                 with contextlib.suppress(CorruptBatch):  # what cannot be read proves nothing
                     judge(log.disk, segment, is_sealed=segment is not log.active)
             except OSError as error:
-                raise log.failed_by(error) from error
+                raise log.tail.failed_by(error) from error
         if is_judged(segment):
             newest_ms = max(segment.newest_ms(now_ms=now_ms), fact.largest_timestamp_ms)
             facts[number] = fact._replace(largest_timestamp_ms=newest_ms)

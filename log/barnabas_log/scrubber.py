@@ -149,9 +149,9 @@ class Scrubber:
         return True
 
     async def _take_in(self, log: UnifiedLog, checkable: CheckableSegment, job: _Job) -> None:
-        if job.has_gaps and not log.has_gaps:  # the file that names such logs was lost
-            log.listener.on_gap(log)
-            log.has_gaps = True
+        if job.has_gaps and not log.tail.has_gaps:  # the file that names such logs was lost
+            log.tail.listener.on_gap(log)
+            log.tail.has_gaps = True
         known = set(log.damage)
         if repair.set_damage(log, checkable.facts.base_offset, job.damages):
             news = [damage for damage in log.damage if damage not in known]
@@ -170,7 +170,7 @@ class Scrubber:
     async def _check_aborted(self, log: UnifiedLog, checkable: CheckableSegment) -> None:
         """Compare the entries of a segment's .txnindex with its markers, where it has no note yet, and the files with the entries."""
         base, aborted = Offset(checkable.facts.base_offset), log.aborted
-        if not repair.is_unchanged(log, checkable) or log.is_in_doubt:
+        if not repair.is_unchanged(log, checkable) or log.tail.is_in_doubt:
             return
         end = log.segments.end_offset(checkable.segment, log_end_offset=log.log_end_offset)
         if base in aborted.unproved:

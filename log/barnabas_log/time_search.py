@@ -176,7 +176,7 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None, times: BatchTimes 
     there, up to COMPACTED_MAX are searched. Raises StorageFailed or OutOfDescriptors.
     """
     with contextlib.suppress(NoRoom):
-        log.write_pending()
+        log.tail.write_pending()
     start, segments = log.log_start_offset, log.segments
     first = segments.floor(start)
     candidates = [segment for segment in segments if segment.base_offset >= start or segment is first]
@@ -216,7 +216,7 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None, times: BatchTimes 
     try:
         return TimeSearch(log, sorted(bases), times=times, known=known, is_open=is_open)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
 
 
 def _newest_ms(segment: LogSegment) -> int:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 
-from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.checkpoints import START_OVER_FILE, write_start_over
 from barnabas_log.errors import CorruptCheckpoint, NoRoom
-from barnabas_log.log_writer import STEP_DESCRIPTORS
+from barnabas_log.log_tail import STEP_DESCRIPTORS
 from barnabas_log.producer_replay import load_producers
 from barnabas_log.producer_snapshots import remove_snapshots_after
 from barnabas_log.segment import BatchPlace, LogSegment
@@ -35,7 +34,7 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
     """
     if offset >= log.log_end_offset:
         # An epoch that began here and wrote nothing must go all the same: it may contradict the new leader's.
-        log.forget_empty_epochs()
+        log.tail.forget_empty_epochs()
         return
     if offset < log.log_start_offset:
         truncate_fully_and_start_at(log, offset)
@@ -44,10 +43,10 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
         if damage.first_offset < offset < damage.end_offset:
             offset = damage.first_offset  # where its batches begin is not known any more
     try:
-        log.write_pending(is_forced=True)
+        log.tail.write_pending(is_forced=True)
     except NoRoom:
         # Of what was never in the file, nothing was promised: the log may as well end before it.
-        log.drop_unwritten()
+        log.tail.drop_unwritten()
         if offset >= log.written_end_offset:
             _cut_unwritten(log)
             return
@@ -58,8 +57,7 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
             log.retire(segment)
         active = log.segments.active
         if active is not log.active:
-            log.active = active
-            log.durability.forget_segment(active)
+            log.tail.grow(active)
             _load_indexes(log, active)
         place = active.find(offset)
         if log.may_have_gaps:  # where the batch before ends: a segment ends where the next one begins
@@ -70,14 +68,14 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
         active.truncate_to(place)
         log.durability.note_cut()
         lowered = place.base_offset < log.flushed_end_offset
-        _end_at(log, place.base_offset)
+        log.end_at(place.base_offset)
         remove_snapshots_after(log.disk, log.directory, place.base_offset)
         _cut_aborted(log, place.base_offset)
         _cut_producers(log, place.base_offset)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     if lowered:
-        log.listener.on_recovery_point_lowered(log)
+        log.tail.listener.on_recovery_point_lowered(log)
 
 
 def _cut_unwritten(log: UnifiedLog) -> None:
@@ -88,21 +86,21 @@ def _cut_unwritten(log: UnifiedLog) -> None:
         _cut_aborted(log, end)
         _cut_producers(log, end)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     log.durability.note_cut()
-    _end_at(log, end)
+    log.end_at(end)
 
 
 def _cut_producers(log: UnifiedLog, end: Offset) -> None:
     if not log.producers.truncate_to(end):
-        log.producers = load_producers(
+        producers = load_producers(
             log.disk,
             log.directory,
             list(log.segments),
             end_offset=end,
             high_watermark=min(log.high_watermark, end),
         )
-        log.producers.note_high_watermark(log.high_watermark)
+        log.tail.take_producers(producers, log.high_watermark)
 
 
 def _cut_aborted(log: UnifiedLog, offset: Offset) -> None:
@@ -116,13 +114,13 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
     flushed: that it begins there counts only with the first flush then. Blocks for some six flushes. Raises StorageFailed."""
     if offset < 0:
         raise InvariantViolated(f"{log.directory}: no log starts at {offset}")
-    log.refuse_if_failed()
+    log.tail.refuse_if_failed()
     try:
         log.disk.ensure_descriptors(STEP_DESCRIPTORS, log.directory)
         log.end_swap()
     except OSError as error:
-        raise log.failed_by(error) from error
-    log.drop_unwritten()
+        raise log.tail.failed_by(error) from error
+    log.tail.drop_unwritten()
     try:
         # A crash may keep the old names' going and lose the new one, and a full disk may refuse the new one: the log would
         # begin at 0. From here on recovery does the rest, so the record goes before anything is appended, durably.
@@ -131,7 +129,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
         for segment in log.segments:
             log.retire(segment)
         remove_snapshots_after(log.disk, log.directory, NO_OFFSET)
-        active = LogSegment.create(log.disk, log.directory, offset, log.config, now_ms=log.now_ms)
+        active = LogSegment.create(log.disk, log.directory, offset, log.config, now_ms=log.tail.now_ms)
         log.leader_epochs.clear()
         # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
         log.leader_epochs.save()
@@ -139,36 +137,9 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: Offset) -> None:
         log.disk.remove(start_over)
         log.disk.sync_directory(log.directory)
     except OSError as error:
-        raise log.failed_for_good_by(error) from error
-    log.segments.replace_all(active)
-    log.active = active
-    log.log_start_offset = offset
-    log.is_start_doubted = False
-    log.damage = ()
-    log.doubted_from = NO_OFFSET
-    log.producers.clear(offset)
-    log.forgotten.start_over()
-    log.aborted = AbortedTransactions(log.disk, log.directory)
-    _end_at(log, offset)
-    log.durability.start_over_at(offset)
-    log.high_watermark = offset
-    log.listener.on_recovery_point_lowered(log)
-
-
-def _end_at(log: UnifiedLog, offset: Offset) -> None:
-    """The log ends at `offset` now: no end, epoch or flush under way may say more."""
-    log.log_end_offset = offset
-    log.clean_offset = min(log.clean_offset, offset)
-    log.forgotten.end_at(offset)
-    log.durability.end_at(offset)
-    log.high_watermark = min(log.high_watermark, offset)
-    if log.doubted_from >= offset:
-        log.doubted_from = NO_OFFSET
-    if log.damage:
-        log.damage = tuple(damage for damage in log.damage if damage.first_offset < offset)
-    if log.active.damaged:
-        log.active.damaged = tuple(damage for damage in log.active.damaged if damage.first_offset < offset)
-    log.forget_empty_epochs()
+        raise log.tail.failed_for_good_by(error) from error
+    log.start_over(active)
+    log.tail.listener.on_recovery_point_lowered(log)
 
 
 def _load_indexes(log: UnifiedLog, segment: LogSegment) -> None:

@@ -1,9 +1,9 @@
-"""One partition's log on this disk: what LogWriter appends, read, bounded, flushed, closed.
+"""One partition's log on this disk: what its tail appends, read, bounded, flushed, closed.
 
 May touch:  the parts of a log, disk.py.       Must not touch: asyncio, clocks, peers, other logs.
 Invariants: log start <= high watermark <= log end; a segment's batches end where the next one begins; a read gives whole batches,
             and never what is known to be damaged.
-Read next:  log_writer.py; segment.py; durability.py and flush.py for when bytes become durable; opening.py, truncating.py and
+Read next:  log_tail.py; segment.py; durability.py and flush.py for when bytes become durable; opening.py, truncating.py and
             retiring.py for how it begins and what goes.
 
 One loop owns a log: every method is called there, except `close`, which may run in a disk thread while nobody else has it.
@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from barnabas_log.aborted_transactions import write_files
+from barnabas_log.aborted_transactions import AbortedTransactions, write_files
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File, FileRange
@@ -34,8 +35,9 @@ from barnabas_log.errors import (
 )
 from barnabas_log.forgotten import ForgottenDeletions
 from barnabas_log.log_listener import LogListener
-from barnabas_log.log_writer import STEP_DESCRIPTORS, LogWriter
+from barnabas_log.log_tail import STEP_DESCRIPTORS, LogTail
 from barnabas_log.producer_snapshots import encode_snapshot, snapshot_path
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.recovery import (
     RecoveredLog,
     RecoveryReport,
@@ -61,7 +63,7 @@ class LogRead(NamedTuple):
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
 
 
-class UnifiedLog(LogWriter):
+class UnifiedLog:
     """The log of one partition. Get one with opening.py."""
 
     def __init__(
@@ -79,15 +81,22 @@ class UnifiedLog(LogWriter):
         listener: LogListener[UnifiedLog],
         is_new: bool,
     ) -> None:
-        super().__init__(
+        self.tail = LogTail(
             disk=disk,
             directory=directory,
             config=config,
             recovered=recovered,
             now_ms=now_ms,
+            log=self,
             listener=listener,
             is_new=is_new,
         )
+        """What appends. It alone changes what the properties below show."""
+        self.disk = disk
+        self.directory = directory
+        self.leader_epochs = self.tail.leader_epochs
+        self.durability = self.tail.durability
+        self.segments = self.tail.segments
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         """ZERO_UUID while it is not known, or not surely."""
@@ -117,6 +126,41 @@ class UnifiedLog(LogWriter):
         """What is known to be damaged, rising; see repair.py."""
         self.producers.note_high_watermark(self.high_watermark)
 
+    @property
+    def config(self) -> LogConfig:
+        """Its topic's settings."""
+        return self.tail.config
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset that the next record gets."""
+        return self.tail.log_end_offset
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that grows."""
+        return self.tail.active
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is known of idempotent and transactional producers."""
+        return self.tail.producers
+
+    @property
+    def aborted(self) -> AbortedTransactions:
+        """Aborted transactions, for readers of committed records."""
+        return self.tail.aborted
+
+    @property
+    def doubted_from(self) -> Offset:
+        """See LogTail."""
+        return self.tail.doubted_from
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """See LogTail."""
+        return self.tail.may_have_gaps
+
     # -- read ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: Offset, *, bytes_max: int, end: Offset, at_least_one_batch: bool) -> LogRead:
@@ -126,14 +170,15 @@ class UnifiedLog(LogWriter):
         at_least_one_batch: give one even if it passes bytes_max, so that a reader never starves.
         Raises OffsetOutOfRange, CorruptBatch or StorageFailed.
         """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+        tail = self.tail
+        if not self.log_start_offset <= offset <= tail.log_end_offset:
             raise OffsetOutOfRange(
-                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
+                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{tail.log_end_offset}"
             )
         durability = self.durability
         if end > durability.written_end_offset:
             with contextlib.suppress(NoRoom):  # what is written can be read
-                self.write_pending()
+                tail.write_pending()
             if end > durability.written_end_offset:
                 end = durability.written_end_offset
         if offset >= end:
@@ -141,10 +186,10 @@ class UnifiedLog(LogWriter):
         if self.damage:
             end = end_before_damage(self.damage, offset, end, of=self.topic_partition)
         try:
-            segment = self.active
+            segment = tail.active
             if offset < segment.base_offset:
                 segment = self.segments.floor(offset)
-                segment_end = self.segments.end_offset(segment, log_end_offset=self.log_end_offset)
+                segment_end = self.segments.end_offset(segment, log_end_offset=tail.log_end_offset)
             else:
                 segment_end = durability.written_end_offset
             file = segment.file
@@ -154,7 +199,7 @@ class UnifiedLog(LogWriter):
             if position < 0:
                 position, base_offset = segment.find(offset)
                 if segment.is_index_doubted:
-                    self.listener.on_index_doubted(self, segment.base_offset)
+                    tail.listener.on_index_doubted(self, segment.base_offset)
             if end >= segment_end:
                 end_position, next_offset = file.size_bytes, segment_end
             else:
@@ -178,14 +223,14 @@ class UnifiedLog(LogWriter):
             file.acquire()
             return new_tuple(LogRead, ((new_tuple(FileRange, (file, position, size)),), size, base_offset, next_offset))
         except OSError as error:
-            raise self.failed_by(error) from error
+            raise tail.failed_by(error) from error
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     @property
     def latest_epoch(self) -> Epoch:
         """Newest leader epoch with a start in this log, -1 if there is none."""
-        return self._latest_epoch
+        return self.tail.latest_epoch
 
     def end_offset_for_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
         """(largest epoch not above the asked, its end offset), or (-1, -1) if unknown (KIP-279)."""
@@ -195,14 +240,15 @@ class UnifiedLog(LogWriter):
 
     def update_high_watermark(self, offset: Offset) -> None:
         """Set the bound below which consumers read and retention retires; kept within log start and end."""
-        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
-        if self.producers.ended:
-            self.producers.note_high_watermark(self.high_watermark)
+        tail = self.tail
+        self.high_watermark = min(max(offset, self.log_start_offset), tail.log_end_offset)
+        if tail.producers.ended:
+            tail.producers.note_high_watermark(self.high_watermark)
 
     @property
     def last_stable_offset(self) -> Offset:
         """Where readers of committed records end: the high watermark, or the first transaction below it whose end may change."""
-        producers = self.producers
+        producers = self.tail.producers
         if not producers.open_transactions and not producers.ended:
             return self.high_watermark
         first = producers.first_unstable_offset
@@ -218,7 +264,7 @@ class UnifiedLog(LogWriter):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
-            self.listener.on_log_start_moved(self)
+            self.tail.listener.on_log_start_moved(self)
 
     def take_removals(self) -> list[tuple[int, str]]:
         """(after how many ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""
@@ -227,11 +273,11 @@ class UnifiedLog(LogWriter):
 
     def update_config(self, config: LogConfig) -> None:
         """Obey new settings from the next append or retention on."""
-        self.config = config
-        self.has_settings = True
-        if config.is_compacted and not self.has_gaps and any(each.early_end is not None for each in self.segments):
-            self.listener.on_gap(self)  # another cleaner was here, and an unclean start has to know
-            self.has_gaps = True
+        self.tail.config = config
+        self.tail.has_settings = True
+        if config.is_compacted and not self.tail.has_gaps and any(each.early_end is not None for each in self.segments):
+            self.tail.listener.on_gap(self)  # another cleaner was here, and an unclean start has to know
+            self.tail.has_gaps = True
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def take_topic_id(self, topic_id: Uuid) -> None:
@@ -261,6 +307,41 @@ class UnifiedLog(LogWriter):
         self._removals.extend((delay_ms, path) for path in segment.mark_deleted(keeps_snapshot=keeps_snapshot))
         self.durability.forget_segment(segment)
         self.durability.note_names()
+
+    # -- truncation, retirement, repair --------------------------------------------------------------------------------
+
+    def end_at(self, offset: Offset) -> None:
+        """The end was cut off the files, or all of it: nothing that knows of offsets knows any past `offset`."""
+        self.tail.end_at(offset)
+        self.clean_offset = min(self.clean_offset, offset)
+        self.forgotten.end_at(offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        if self.damage:
+            self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
+
+    def start_over(self, segment: LogSegment) -> None:
+        """That empty segment took the place of all others: the log is empty, and begins where it does."""
+        self.tail.start_over(segment)
+        offset = self.log_start_offset = self.high_watermark = segment.base_offset
+        self.clean_offset = min(self.clean_offset, offset)
+        self.is_start_doubted = False
+        self.damage = ()
+        self.forgotten.start_over()
+        self.forgotten.end_at(offset)
+
+    def begin_with_oldest(self) -> None:
+        """The oldest segments were retired: nothing that knows of offsets knows any before those that are left."""
+        base_offset = self.segments[0].base_offset
+        self.log_start_offset = max(self.log_start_offset, base_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.aborted.forget_before(base_offset)
+        self.damage = tuple(damage for damage in self.damage if damage.end_offset > self.log_start_offset)
+        self.tail.listener.on_log_start_moved(self)
+
+    def know_damage(self, damage: Iterable[DamagedRange]) -> bool:
+        """All that is known to be damaged, after a check or a repair; returns whether that is news."""
+        before, self.damage = self.damage, tuple(sorted(damage))
+        return self.damage != before
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
@@ -296,14 +377,14 @@ class UnifiedLog(LogWriter):
         a log at a time. Raises StorageFailed, or OutOfDescriptors: then as if it had not been called.
         """
         with contextlib.suppress(NoRoom):  # what is written can be flushed
-            self.write_pending(is_forced=True)
+            self.tail.write_pending(is_forced=True)
         try:
             self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
             if self.aborted.has_unwritten:
                 self._write_aborted()
             return self.durability.begin_round(self.active)
         except OSError as error:
-            raise self.failed_by(error) from error
+            raise self.tail.failed_by(error) from error
 
     def _write_aborted(self) -> None:
         for file in self.aborted.write():
@@ -318,22 +399,22 @@ class UnifiedLog(LogWriter):
     @property
     def is_failed(self) -> bool:
         """Whether the disk under it has failed."""
-        return self._failure is not None
+        return self.tail.failure is not None
 
     def close(self) -> None:
         """Write and flush everything, blocking, and let go of the files; a failed log only lets go."""
         if self.is_closed:
             return
         try:
-            if self._failure is None:
-                self.write_pending(is_forced=True)
+            if self.tail.failure is None:
+                self.tail.write_pending(is_forced=True)
                 self.active.finish()
                 for file in (*self.dirty_files(), self.active.offset_index.file, self.active.time_index.file):
                     file.sync()
                 self.producers.end_offset = self.log_end_offset
                 if self.aborted:
                     write_files(self.disk, self.aborted.files_of(self.active.base_offset, self.log_end_offset))
-                if self.may_snapshot_producers:
+                if self.tail.may_snapshot_producers:
                     path = snapshot_path(self.directory, self.log_end_offset)
                     self.disk.write_file_atomically(path, encode_snapshot(self.producers))
                 self.leader_epochs.save()

@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
-Read next:  log_writer.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
+Read next:  log_tail.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
 
 The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here that is done
 off the loop, for the batches that validate.batches names and those of compacted topics, whose records need keys

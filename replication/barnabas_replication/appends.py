@@ -281,7 +281,7 @@ class Appends:
         for partition in dirty:
             log = partition.log
             try:
-                log.write_pending()
+                log.tail.write_pending()
             except (OSError, StorageFailed) as error:
                 partition.give_up(error)
                 continue

@@ -410,7 +410,7 @@ class FollowedPartitions:
         followed.failures = followed.refusals = 0
         if has_grown:
             self._stats.replicated_bytes += len(fetched.records)
-            if partition.log.has_gaps and not self._parts.knows_forgotten():
+            if partition.log.tail.has_gaps and not self._parts.knows_forgotten():
                 follower_log.doubt_deletions(partition)
             if self._throttle.is_on and self._is_throttled(partition):
                 self._throttle.take(len(fetched.records), now_ms)
@@ -489,7 +489,7 @@ class FollowedPartitions:
         if partition in self._unflushed or partition.storage_error is not None:
             return False
         try:
-            partition.log.write_pending()
+            partition.log.tail.write_pending()
         except (OSError, StorageFailed) as error:
             self._give_up(partition, error)
             return False
@@ -511,7 +511,7 @@ class FollowedPartitions:
 
 def _may_fetch_on(partition: Partition) -> bool:
     """Whether what comes could be written: no flush that takes long holds writes back."""
-    return not partition.log.is_held_back
+    return not partition.log.tail.is_held_back
 
 
 def _is_durable(partition: Partition) -> bool:

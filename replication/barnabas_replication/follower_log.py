@@ -37,8 +37,8 @@ def append_as_follower(
     if has_grown:
         if log.log_start_offset == log.log_end_offset:
             _begin_where_its_first_batch_does(partition, batches)
-        log.append_as_follower(batches, leader_epoch=partition.leader_epoch)
-        log.write_pending()
+        log.tail.append_as_follower(batches, leader_epoch=partition.leader_epoch)
+        log.tail.write_pending()
     if partition.is_lost and partition.durable_end_offset >= high_watermark:
         partition.is_refilled = True
     following = min(high_watermark, log.log_end_offset)
@@ -66,7 +66,7 @@ def note_forgotten(partition: Partition, below: Offset, *, is_copy: bool) -> Non
             log.forgotten.save(below)
             log.forgotten.publish(below)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
 
 
 def refuse_forgotten(partition: Partition, below: Offset) -> None:
@@ -91,7 +91,7 @@ def doubt_deletions(partition: Partition) -> None:
     try:
         log.forgotten.doubt(log.log_end_offset)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
 
 
 def _begin_where_its_first_batch_does(partition: Partition, batches: Buffer) -> None:

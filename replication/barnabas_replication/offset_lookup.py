@@ -74,7 +74,7 @@ def _last_stable_offset(partition: Partition) -> Offset:
     """
     log = partition.log
     offset = log.last_stable_offset
-    if offset < partition.high_watermark and log.doubted_from != NO_OFFSET and not log.is_sole_copy:
+    if offset < partition.high_watermark and log.doubted_from != NO_OFFSET and not log.tail.is_sole_copy:
         raise OffsetNotAvailable(
             f"{partition.topic_partition}: damage from offset {log.doubted_from} on may hide the end of the transaction at {offset}; "
             "it is repaired once another replica is in sync"
@@ -107,9 +107,9 @@ async def list_offset_by_time(
         try:
             found = await _search(partition, timestamp_ms, run_blocking, new_times)
         except OSError as error:
-            raise partition.log.failed_by(error) from error
+            raise partition.log.tail.failed_by(error) from error
     except OSError as error:
-        raise partition.log.failed_by(error) from error
+        raise partition.log.tail.failed_by(error) from error
     partition.check_leader(current_leader_epoch)
     if partition.leader_epoch != led_epoch:
         raise partition.not_leader()

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 from barnabas_log.config import FlushOnAcks
 from barnabas_log.errors import NoRoom, StorageFailed
-from barnabas_log.log_writer import AppendResult
+from barnabas_log.log_tail import AppendResult
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
@@ -330,7 +330,7 @@ class Partition:
                 f"{self.topic_partition} has {len(self.isr.committed)} in-sync replicas, min.insync.replicas asks for "
                 f"{self.min_isr}"
             )
-        return self.log.append_as_leader(
+        return self.log.tail.append_as_leader(
             batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
         )
 

@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from barnabas_log import repair
 from barnabas_log import repair as log_repair
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager
@@ -282,9 +281,8 @@ class Repairs:
         elif step is RepairStep.PROVE:
             if not patient.is_proving:
                 patient.is_proving = True
-                repair.doubt_producers(
-                    log, log.log_start_offset
-                )  # what was repaired before the restart may have been read damaged
+                # what was repaired before the restart may have been read damaged
+                log.tail.doubt_producers(log.log_start_offset)
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
                 self._logs.repairs.request_check(log)
         elif step is RepairStep.REFILL:

@@ -40,7 +40,7 @@ def lead(
     is_new_epoch = epoch > partition.leader_epoch
     if not is_new_epoch and not partition.is_leader:
         return
-    partition.log.is_sole_copy = len(registration.replicas) == 1
+    partition.log.tail.is_sole_copy = len(registration.replicas) == 1
     if is_new_epoch:
         partition.missed_below = NO_OFFSET
         was_led_before = partition.leader_epoch == NO_EPOCH and partition.log.latest_epoch >= epoch
@@ -105,7 +105,7 @@ def _begin_epoch(partition: Partition, registration: PartitionRegistration, now_
     )
     partition.leader_epoch_start_offset = end
     partition.leading_since_ms = now_ms
-    log.assign_epoch_start(registration.leader_epoch, end)
+    log.tail.assign_epoch_start(registration.leader_epoch, end)
     partition.remotes = _remotes_of(partition, registration, now_ms)
     logger.info(
         "%s: leading epoch %d from offset %d, ISR %s",

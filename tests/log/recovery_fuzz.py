@@ -195,8 +195,8 @@ class _Author:
                 assert log.producers.confirm(producer_id, log.producers.begin_verification(producer_id, 0))
             batch = make_batch(random.randint(1, 3), value=b"%d" % at, is_transactional=True, **kwargs)
             self.open.setdefault(producer_id, []).append(at)
-        log.append_as_leader(batch, leader_epoch=epoch, now_ms=NOW_MS, is_internal=True)
-        log.write_pending()
+        log.tail.append_as_leader(batch, leader_epoch=epoch, now_ms=NOW_MS, is_internal=True)
+        log.tail.write_pending()
         data = take(log.read(at, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True))
         self.batches[at] = Written(at, log.log_end_offset, data)
 
@@ -217,7 +217,7 @@ class _Author:
             base = Offset(log.log_end_offset + random.choice([0, 0, 1, 2, 9]))
             kwargs["leader_epoch"] = Epoch(epoch)
             batch = make_batch(random.randint(1, 3), offset=base, value=value.ljust(40), **kwargs)
-            log.append_as_follower(batch, leader_epoch=Epoch(epoch))
+            log.tail.append_as_follower(batch, leader_epoch=Epoch(epoch))
         else:
             base = append(log, make_batch(random.randint(1, 3), value=value.ljust(40), **kwargs), epoch=epoch)
         data = take(log.read(base, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True))
@@ -557,7 +557,7 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
     is_snapshot_lost = any(
         image.files.get(path) != data for path, data in image.log.files.items() if path.endswith(".snapshot")
     )
-    is_unknowable = bool(image.damaged) and (is_snapshot_lost or log.is_in_doubt)
+    is_unknowable = bool(image.damaged) and (is_snapshot_lost or log.tail.is_in_doubt)
     if remembered != written and not is_unknowable:
         raise LawBroken(f"producers are {remembered}, the batches say {written}")
 

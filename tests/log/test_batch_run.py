@@ -83,7 +83,7 @@ def test_a_run_knows_whether_producers_are_in_it() -> None:
 
 def test_a_run_is_one_write(disk: MemoryDisk) -> None:
     log = open_log(disk)
-    log.append_as_follower(b"".join(batches(1, 1, 2)), leader_epoch=Epoch(2))
+    log.tail.append_as_follower(b"".join(batches(1, 1, 2)), leader_epoch=Epoch(2))
     assert log.written_end_offset == log.log_end_offset == 6
     assert log.active.file.appends == 2  # type: ignore[attr-defined]  # one per epoch
 
@@ -92,12 +92,12 @@ def test_what_must_wait_for_a_flush_is_kept_as_a_copy(disk: MemoryDisk) -> None:
     log, first, second = open_log(disk), *batches(1, 1)
     log.durability.flush_round = _Slow()
     received = bytearray(first + second)
-    log.append_as_follower(received, leader_epoch=Epoch(1))
+    log.tail.append_as_follower(received, leader_epoch=Epoch(1))
     assert (log.written_end_offset, log.log_end_offset) == (0, 4)
     received[:] = bytes(len(received))  # the next answer takes its place
     log.durability.flush_round = None
-    log.append_as_follower(batches(1, start=4)[0], leader_epoch=Epoch(1))
-    log.write_pending()
+    log.tail.append_as_follower(batches(1, start=4)[0], leader_epoch=Epoch(1))
+    log.tail.write_pending()
     assert log.written_end_offset == 6
     assert content(log) == first + second + batches(1, start=4)[0]
 
@@ -105,7 +105,7 @@ def test_what_must_wait_for_a_flush_is_kept_as_a_copy(disk: MemoryDisk) -> None:
 def test_a_run_that_passes_a_segment_goes_on_in_the_next(disk: MemoryDisk) -> None:
     log = open_log(disk, config=make_config(segment_bytes=400))
     parts = batches(*[1] * 20, producer_id=9)
-    log.append_as_follower(b"".join(parts), leader_epoch=Epoch(1))
+    log.tail.append_as_follower(b"".join(parts), leader_epoch=Epoch(1))
     assert log.segment_count > 5
     assert content(log) == b"".join(parts)
     entry = log.producers.get(9)

@@ -94,7 +94,7 @@ class Ordeal:
     def follow(self) -> None:
         count, epoch = self.random.randint(1, 3), Epoch(max(self.log.latest_epoch, 0) + self.random.choice([0, 1]))
         base = self.log.log_end_offset
-        self.log.append_as_follower(make_batch(count, offset=base, leader_epoch=epoch), leader_epoch=epoch)
+        self.log.tail.append_as_follower(make_batch(count, offset=base, leader_epoch=epoch), leader_epoch=epoch)
         self._note(Written(base, base + count, epoch))
 
     def _note(self, batch: Written) -> None:

@@ -18,7 +18,7 @@ from barnabas_log import retiring, truncating
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
-from barnabas_log.log_writer import HELD_BYTES_MAX
+from barnabas_log.log_tail import HELD_BYTES_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.memory_disk import MemoryDisk
@@ -206,9 +206,9 @@ def draw_operation(random: Random, control: UnifiedLog) -> Callable[[UnifiedLog]
     def operate(log: UnifiedLog) -> object:
         match kind:
             case "append":
-                return log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
+                return log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
             case "read":
-                log.write_pending(is_forced=True)
+                log.tail.write_pending(is_forced=True)
                 return take(log.read(offset, bytes_max=700, end=log.log_end_offset, at_least_one_batch=True))
             case "flush":
                 flush(log)
@@ -221,7 +221,7 @@ def draw_operation(random: Random, control: UnifiedLog) -> Callable[[UnifiedLog]
             case "restart" if is_rare:
                 truncating.truncate_fully_and_start_at(log, Offset(1000))
             case _:
-                log.write_pending(is_forced=True)
+                log.tail.write_pending(is_forced=True)
                 return first_at(log, NOW_MS + int(offset))
         return None
 
@@ -236,7 +236,7 @@ def test_what_waits_for_a_descriptor_is_bounded() -> None:
     accepted = 0
     with pytest.raises(OutOfDescriptors):
         for _ in range(2 * HELD_BYTES_MAX // len(batch)):
-            log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
+            log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
             accepted += 1
     assert accepted == HELD_BYTES_MAX // len(batch) + 1
     disk.is_short_of_descriptors = False

@@ -41,7 +41,7 @@ async def written() -> MemoryDisk:
     manager = await started(disk)
     for name in (NAME, OTHER):
         log = manager.get_or_create(name, TOPIC_ID, make_config())
-        log.assign_epoch_start(Epoch(0), Offset(0))
+        log.tail.assign_epoch_start(Epoch(0), Offset(0))
         for _ in range(10):
             append(log)
         flush(log)

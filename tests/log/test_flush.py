@@ -229,19 +229,19 @@ async def test_a_slow_round_is_reported_for_its_own_logs_only() -> None:
     it = Rounds()
     a, b = it.log("a"), it.log("b")
     with it.running():
-        assert not a.is_held_back
+        assert not a.tail.is_held_back
         it.disk.hold_flushes()
         append(a)
         it.rounds.request(a)
         await turns()
-        assert not a.is_held_back
+        assert not a.tail.is_held_back
         for flying in it.rounds._rounds:
             flying.began_at_s -= SLOW_FLUSH_S * 1.01
-        assert a.is_held_back and not b.is_held_back
+        assert a.tail.is_held_back and not b.tail.is_held_back
         assert SLOW_FLUSH_S < it.rounds.oldest_s() < 1
         it.disk.let_go()
         await turns()
-        assert not a.is_held_back and it.rounds.oldest_s() == 0
+        assert not a.tail.is_held_back and it.rounds.oldest_s() == 0
 
 
 async def test_a_forgotten_log_is_not_flushed() -> None:

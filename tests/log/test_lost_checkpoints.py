@@ -74,7 +74,7 @@ async def test_a_compacted_log_is_whole_without_its_checkpoints(
     name = TopicPartition(topic, 0)
     manager = await started(disk)
     log = manager.logs[name]
-    assert content(log) == before and log.has_gaps
+    assert content(log) == before and log.tail.has_gaps
     await manager.checkpoints.write_offsets()
     await manager.checkpoints.write_high_watermarks()
     for file in lost:
@@ -95,7 +95,7 @@ def gapped(disk: MemoryDisk, *bases: int) -> UnifiedLog:
     """What a follower has of a compacted leader: a batch of one record at each of these offsets."""
     log = open_log(disk, config=COMPACTED)
     for base in bases:
-        log.append_as_follower(make_batch(offset=base, leader_epoch=Epoch(1)), leader_epoch=Epoch(1))
+        log.tail.append_as_follower(make_batch(offset=base, leader_epoch=Epoch(1)), leader_epoch=Epoch(1))
     flush(log)
     return log
 
@@ -114,7 +114,7 @@ def test_a_gap_that_a_later_batch_proves_ends_no_log() -> None:
     disk = MemoryDisk()
     before = content(gapped(disk, 0, 7, 8))
     again = open_log(disk, may_have_gaps=False)
-    assert content(again) == before and again.has_gaps
+    assert content(again) == before and again.tail.has_gaps
 
 
 def test_an_offset_that_rot_raised_is_contradicted_by_the_batch_behind() -> None:
@@ -219,9 +219,9 @@ def test_a_gap_that_the_next_batch_proves_is_no_damage_for_the_scrub() -> None:
     """The file that names such logs was lost before a clean stop: nothing was proved at the start."""
     disk = MemoryDisk()
     log = gapped(disk, 0, 7, 8, 20)
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     flush(log)
-    log.has_gaps, log.config = False, make_config()
+    log.tail.has_gaps, log.tail.config = False, make_config()
     assert not log.may_have_gaps
     checkable = repair.checkable(log, 0)
     assert checkable is not None

@@ -17,7 +17,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
+from barnabas_log.log_tail import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.memory_disk import MemoryDisk
@@ -266,7 +266,7 @@ async def test_what_a_killed_process_wrote_is_durable_with_its_topic_id_once_it_
     disk = MemoryDisk()
     killed = await loaded(disk)
     append(killed.log())
-    killed.log().write_pending(is_forced=True)
+    killed.log().tail.write_pending(is_forced=True)
     recovered = await loaded(disk)
     end = recovered.manager.logs[A0].flushed_end_offset
     assert end > 0
@@ -329,7 +329,7 @@ async def test_a_roll_never_waits_for_the_disk_while_flushes_run(
             offset = append(source, make_batch(2))
             if is_follower:
                 read = source.read(offset, bytes_max=1 << 20, end=source.log_end_offset, at_least_one_batch=True)
-                log.append_as_follower(take(read), leader_epoch=Epoch(0))
+                log.tail.append_as_follower(take(read), leader_epoch=Epoch(0))
             else:
                 append(log, make_batch(2))
 
@@ -916,8 +916,8 @@ async def test_the_whole_on_a_real_disk(tmp_path: Path) -> None:
     async with broker.running():
         for n in range(120):
             for log in (broker.log(), broker.log(B1)):
-                log.append_as_leader(make_batch(2), leader_epoch=Epoch(1), now_ms=NOW_MS)
-                log.write_pending()
+                log.tail.append_as_leader(make_batch(2), leader_epoch=Epoch(1), now_ms=NOW_MS)
+                log.tail.write_pending()
                 broker.manager.request_flush(log)
             if n % 10 == 0:
                 await asyncio.sleep(0.001)
@@ -1002,7 +1002,7 @@ async def test_a_repair_waits_for_a_descriptor_and_fails_no_directory(disk: Memo
 async def test_while_damage_hides_producers_a_leader_takes_no_batch_that_may_be_a_repeat(disk: MemoryDisk) -> None:
     broker, whole, _, _ = await with_rot(disk)
     log, manager = broker.log(), broker.manager
-    log.is_sole_copy = False
+    log.tail.is_sole_copy = False
     known = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=38)
     follows = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=40)
     strange = make_batch(2, producer_id=77, producer_epoch=0, base_sequence=0)
@@ -1015,7 +1015,7 @@ async def test_while_damage_hides_producers_a_leader_takes_no_batch_that_may_be_
                 append(log, batch, now_ms=NOW_MS)
             assert refused.value.is_retriable
         end = log.log_end_offset
-        assert log.append_as_leader(known, leader_epoch=Epoch(0), now_ms=NOW_MS).is_duplicate, (
+        assert log.tail.append_as_leader(known, leader_epoch=Epoch(0), now_ms=NOW_MS).is_duplicate, (
             "what is known is answered"
         )
         append(log, make_batch(1), now_ms=NOW_MS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import recovery, repair, retiring, truncating
+from barnabas_log import recovery, retiring, truncating
 from barnabas_log.checkpoints import START_OVER_FILE, write_epochs, write_start_over
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
@@ -371,10 +371,10 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
             action = random.random()
             if action < 0.62:
                 batch = make_batch(random.randint(1, 3), value=random.randbytes(random.randint(0, 130)))
-                log.append_as_leader(batch, leader_epoch=Epoch(epoch), now_ms=NOW_MS)
+                log.tail.append_as_leader(batch, leader_epoch=Epoch(epoch), now_ms=NOW_MS)
                 written.add(batch[21:])
                 if random.random() < 0.7:
-                    log.write_pending()
+                    log.tail.write_pending()
             elif action < 0.85:
                 flush(log)
             elif action < 0.93 and log.log_end_offset:
@@ -389,7 +389,7 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
         durable_end = log.flushed_end_offset
         durable = b""
         if durable_end:
-            log.write_pending()
+            log.tail.write_pending()
             whole = content(log)
             durable = whole[: sum(h.size_bytes for _, h in iterate_batches(whole) if h.next_offset <= durable_end)]
         disk = disk.crash(random)
@@ -446,13 +446,13 @@ def test_no_snapshot_is_made_of_producers_that_were_read_beside_damage(doubt: st
     disk = MemoryDisk()
     log = filled(disk)
     flush(log)
-    log.is_sole_copy = doubt == "sole copy"
+    log.tail.is_sole_copy = doubt == "sole copy"
     if doubt == "unread":
         log.producers.unread = (Offset(0),)
     elif doubt != "none":
-        repair.doubt_producers(log, Offset(3))
+        log.tail.doubt_producers(Offset(3))
     before, end = list_snapshots(disk, DIRECTORY), log.log_end_offset
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     rolled = append(log, make_batch(), epoch=2) + 1
     log.close()
     made = [offset for offset in list_snapshots(disk, DIRECTORY) if offset not in before]

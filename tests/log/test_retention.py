@@ -119,10 +119,10 @@ def test_with_a_clock_that_is_not_believed_nothing_goes_by_time_and_all_else_as_
     log = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
     fill(log, 60, timestamp_ms=NOW_MS)
     later_ms = NOW_MS + 20 * 86_400_000
-    assert retiring.apply_retention(log, later_ms, judges_age=False) == 0 and log.now_ms < later_ms
+    assert retiring.apply_retention(log, later_ms, judges_age=False) == 0 and log.tail.now_ms < later_ms
     log.delete_records_before(log.base_offsets[2])
     assert retiring.apply_retention(log, later_ms, judges_age=False) > 0, "DeleteRecords"
-    log.config = make_config(retention_ms=1000, retention_bytes=0)
+    log.tail.config = make_config(retention_ms=1000, retention_bytes=0)
     assert retiring.apply_retention(log, later_ms, judges_age=False) > 0, "size"
     small = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
     fill(small, 60, timestamp_ms=NOW_MS)
@@ -174,7 +174,7 @@ def test_what_expires_after_a_crash_leaves_its_producers_known() -> None:
     log = open_log(disk, config=config)
     for sequence in range(4):
         append(log, make_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
-    log.roll(NOW_MS, is_due=True)
+    log.tail.roll(NOW_MS, is_due=True)
     flush(log)
     end = log.log_end_offset
     for _ in range(2):

@@ -95,7 +95,7 @@ def open_log(disk: MemoryDisk, **more: Any) -> UnifiedLog:
 
 
 def append(log: UnifiedLog, count: int = 1) -> None:
-    log.append_as_leader(batch(count), leader_epoch=Epoch(1), now_ms=0)
+    log.tail.append_as_leader(batch(count), leader_epoch=Epoch(1), now_ms=0)
 
 
 def content(log: UnifiedLog) -> bytes:
@@ -114,13 +114,13 @@ def test_a_write_without_room_is_cut_back_waits_and_goes_on(error: int) -> None:
     disk = FullDisk(error)
     log = open_log(disk)
     append(log)
-    log.write_pending()
+    log.tail.write_pending()
     size = len(batch())
     disk.left = size // 2
     append(log, 3)
     for _ in range(2):
         with pytest.raises(NoRoom):
-            log.write_pending()
+            log.tail.write_pending()
         assert (log.written_end_offset, log.log_end_offset, log.is_failed) == (1, 4, False)
         assert len(disk.names["d/t-0/00000000000000000000.log"].content) == size, "no torn batch stays behind"
     assert log.read(Offset(0), bytes_max=1 << 20, end=Offset(4), at_least_one_batch=True).next_offset == 1
@@ -130,12 +130,12 @@ def test_a_write_without_room_is_cut_back_waits_and_goes_on(error: int) -> None:
     log.mark_flushed(log.written_end_offset)
     assert log.flushed_end_offset == 1, "what is written is flushed, and no more"
     disk.left = 1 << 20
-    log.write_pending()
+    log.tail.write_pending()
     assert log.written_end_offset == 4
     fresh = open_log(MemoryDisk())
     for count in (1, 3):
         append(fresh, count)
-    fresh.write_pending()
+    fresh.tail.write_pending()
     assert content(log) == content(fresh)
 
 
@@ -144,16 +144,16 @@ def test_a_follower_without_room_keeps_what_came_and_may_cut_it_again() -> None:
         disk = FullDisk()
         log = open_log(disk)
         for base in (0, 1, 2):
-            log.append_as_follower(batch(1, base_offset=base, leader_epoch=1), leader_epoch=Epoch(1))
+            log.tail.append_as_follower(batch(1, base_offset=base, leader_epoch=1), leader_epoch=Epoch(1))
         disk.left = 10
         with pytest.raises(NoRoom):
-            log.append_as_follower(batch(4, base_offset=3, leader_epoch=1), leader_epoch=Epoch(1))
+            log.tail.append_as_follower(batch(4, base_offset=3, leader_epoch=1), leader_epoch=Epoch(1))
         assert (log.written_end_offset, log.log_end_offset) == (3, 7)
         truncating.truncate_to(log, Offset(cut))
         end = min(cut, 3)
         assert (log.written_end_offset, log.log_end_offset) == (end, end), "of the unwritten nothing was promised"
         disk.left = 1 << 20
-        log.append_as_follower(batch(2, base_offset=end, leader_epoch=2), leader_epoch=Epoch(2))
+        log.tail.append_as_follower(batch(2, base_offset=end, leader_epoch=2), leader_epoch=Epoch(2))
         assert log.written_end_offset == end + 2
         assert len(content(log)) == disk.names["d/t-0/00000000000000000000.log"].content.__len__()
 
@@ -165,7 +165,7 @@ def test_a_roll_without_room_appends_nothing_and_is_done_again() -> None:
         log = open_log(disk, segment_bytes=2 * size, index_interval_bytes=0)
         for _ in range(2):
             append(log)
-        log.write_pending()
+        log.tail.write_pending()
         disk.left = left
         try:
             append(log)
@@ -176,7 +176,7 @@ def test_a_roll_without_room_appends_nothing_and_is_done_again() -> None:
         disk.left = 1 << 20
         append(log)
         append(log)
-        log.write_pending()
+        log.tail.write_pending()
         assert (log.log_end_offset, log.segment_count) == (5, 3)
         log.close()
         again = open_log(disk.crash(Random(1)), segment_bytes=2 * size, index_interval_bytes=0)
@@ -291,7 +291,7 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
         disk.left = 10
         append(log)
         with pytest.raises(NoRoom):
-            log.write_pending()
+            log.tail.write_pending()
         await manager.checkpoints.write_offsets()
         await turns()
         assert heard == [False] and manager.health.online_directories == ["d"] and not log.is_failed
@@ -313,12 +313,12 @@ async def test_what_found_no_room_is_written_and_flushed_when_there_is_room(is_r
         disk.left = 10
         append(log)
         with pytest.raises(NoRoom):
-            log.write_pending()
+            log.tail.write_pending()
         await turns()
         assert manager.health.full_directories == ["d"]
         disk.left = 1 << 20
         if is_read:
-            log.write_pending(is_forced=True)  # as a reader does
+            log.tail.write_pending(is_forced=True)  # as a reader does
         await manager.look_at_room()
         await turns()
         assert log.flushed_end_offset == log.log_end_offset > 0
@@ -336,7 +336,7 @@ async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> 
         disk.left = 10
         append(log)
         with pytest.raises(Exception, match="no room"):
-            log.write_pending()
+            log.tail.write_pending()
         assert manager.health.offline_directories == ["d"] and log.is_failed
 
 
@@ -356,7 +356,7 @@ async def test_a_checkpoint_that_found_no_room_leaves_the_old_files_right() -> N
     async with managed(disk, reserve_bytes=0) as (manager, _):
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         append(log)
-        log.write_pending()
+        log.tail.write_pending()
         manager.request_flush(log)
         await turns()
         disk.left = 5
@@ -374,7 +374,7 @@ async def test_a_start_on_a_full_disk_opens_what_is_there() -> None:
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         for _ in range(3):
             append(log)
-        log.write_pending()
+        log.tail.write_pending()
     disk.left = 0
     async with managed(disk) as (manager, heard):
         await manager.look_at_room()

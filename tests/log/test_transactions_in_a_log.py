@@ -39,8 +39,8 @@ def end(log: UnifiedLog, producer_id: int, *, epoch: int = 0, is_commit: bool, c
         is_commit=is_commit,
         now_ms=NOW_MS,
     )
-    offset = log.append_as_leader(marker, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True).first_offset
-    log.write_pending()
+    offset = log.tail.append_as_leader(marker, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True).first_offset
+    log.tail.write_pending()
     return offset
 
 
@@ -240,7 +240,7 @@ def test_a_log_knows_its_transactions_whatever_happens(actions: list[tuple[str, 
             if data:
                 first = next(iterate_batches(data))[1].base_offset
                 truncating.truncate_fully_and_start_at(follower, first)
-                follower.append_as_follower(data, leader_epoch=Epoch(0))
+                follower.tail.append_as_follower(data, leader_epoch=Epoch(0))
                 assert follower.producers.open_transactions.keys() <= log.producers.open_transactions.keys()
             continue
         else:
@@ -290,7 +290,7 @@ def test_offsets_committed_behind_the_marker_of_their_transaction_are_refused(ep
         assert log.producers.confirm(7, log.producers.begin_verification(7, epoch))
 
     def take(batch: bytes) -> None:
-        log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+        log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
 
     offsets = make_batch(1, producer_id=7, producer_epoch=0, is_transactional=True)
     with pytest.raises(InvalidTransactionState):

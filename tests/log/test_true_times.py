@@ -67,7 +67,7 @@ def walk(log: UnifiedLog) -> list[tuple[int, int]]:
 def test_a_fresh_record_behind_an_old_one_does_not_go() -> None:
     log = open_log(MemoryDisk(), config=make_config(retention_ms=30_000))
     append(log, batch_of(NOW_MS - 60_000, NOW_MS - 1_000))
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     append(log)
     flush(log)
     log.update_high_watermark(log.log_end_offset)
@@ -95,7 +95,7 @@ async def test_a_broker_keeps_it_and_lets_it_go_in_time(is_sealed: bool, kind: C
         if not log.log_end_offset:
             append(log, batch_of(NOW_MS - 60_000, NOW_MS - 1_000, compression=kind))
             if is_sealed:
-                log.roll(now)
+                log.tail.roll(now)
                 append(log, batch_of(NOW_MS - 1_000))
         flush(log)
         log.update_high_watermark(log.log_end_offset)
@@ -117,7 +117,7 @@ def test_a_segment_that_cannot_be_read_does_not_go_by_its_age() -> None:
     disk = MemoryDisk()
     log = open_log(disk, config=make_config(retention_ms=30_000))
     append(log, batch_of(NOW_MS - 60_000, NOW_MS))
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     append(log)
     flush(log)
     log.update_high_watermark(log.log_end_offset)
@@ -143,7 +143,7 @@ def lying_log(disk: MemoryDisk, seed: int) -> UnifiedLog:
             leader_epoch=Epoch(0),
             compression=random.choice([CompressionType.NONE, CompressionType.LZ4]),
         )
-        log.append_as_follower(data, leader_epoch=Epoch(0))
+        log.tail.append_as_follower(data, leader_epoch=Epoch(0))
     flush(log)
     log.update_high_watermark(log.log_end_offset)
     return log
@@ -164,7 +164,7 @@ def test_a_search_answers_as_a_walk_of_the_records(seed: int) -> None:
     assert_found_as_walked(log)
     log.delete_records_before(Offset(log.log_end_offset // 3))
     assert_found_as_walked(log)
-    log.append_as_follower(
+    log.tail.append_as_follower(
         batch_of(NOW_MS + 5, NOW_MS + 9_000, offset=log.log_end_offset, leader_epoch=Epoch(0)), leader_epoch=Epoch(0)
     )
     assert of_greatest_time(log) == (log.log_end_offset - 1, NOW_MS + 9_000)
@@ -227,7 +227,7 @@ def test_a_header_that_lies_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -
     for asked in (40, 30, 35, 50):
         assert first_at(log, NOW_MS + asked) == (24, NOW_MS + 60)
     assert len(opened) == len(set(opened)) + 4, "each liar once, and the one that is found each time"
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     log.segments[0].true_time = None  # it was judged while it was active, which leaves no note
     of_greatest_time(log)
     log.close()
@@ -293,7 +293,9 @@ def test_what_is_known_is_not_read_again() -> None:
     base = log.active.base_offset
     at = log.active.true_time
     append_at = log.log_end_offset
-    log.append_as_follower(batch_of(NOW_MS + 50_000, offset=append_at, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+    log.tail.append_as_follower(
+        batch_of(NOW_MS + 50_000, offset=append_at, leader_epoch=Epoch(0)), leader_epoch=Epoch(0)
+    )
     assert log.active.base_offset != base or log.active.true_time == at, "ingest pays nothing"
     assert of_greatest_time(log) == (append_at, NOW_MS + 50_000)
 

@@ -68,7 +68,7 @@ def fill(log: UnifiedLog, batches: int, *, records: int = 2, epoch: int = 0) -> 
 class TestAppendAsLeader:
     def test_offsets_and_epoch_are_stamped_and_the_bytes_kept(self, log: UnifiedLog) -> None:
         batch = make_batch(3)
-        result = log.append_as_leader(batch, leader_epoch=Epoch(4), now_ms=NOW_MS)
+        result = log.tail.append_as_leader(batch, leader_epoch=Epoch(4), now_ms=NOW_MS)
         assert (result.first_offset, result.last_offset, result.record_count) == (0, 2, 3)
         assert (result.max_timestamp_ms, result.log_append_time_ms, result.size_bytes) == (NOW_MS + 2, -1, len(batch))
         append(log, batch, epoch=4)
@@ -82,38 +82,38 @@ class TestAppendAsLeader:
     def test_the_buffer_may_be_reused_at_once(self, log: UnifiedLog, buffer: type) -> None:
         batch = make_batch(2)
         backing = bytearray(batch)
-        log.append_as_leader(buffer(backing), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        log.tail.append_as_leader(buffer(backing), leader_epoch=Epoch(0), now_ms=NOW_MS)
         backing[:] = bytes(len(backing))
         assert content(log)[21:] == batch[21:]
 
     def test_written_end_follows_only_write_pending(self, log: UnifiedLog) -> None:
-        log.append_as_leader(make_batch(2), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        log.tail.append_as_leader(make_batch(2), leader_epoch=Epoch(0), now_ms=NOW_MS)
         assert (log.log_end_offset, log.written_end_offset, log.flushed_end_offset) == (2, 0, 0)
-        log.write_pending()
+        log.tail.write_pending()
         assert (log.written_end_offset, log.flushed_end_offset) == (2, 0)
         flush(log)
         assert log.flushed_end_offset == 2
 
     def test_many_appends_are_one_write(self, log: UnifiedLog) -> None:
         for _ in range(5):
-            log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
-        log.write_pending()
+            log.tail.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        log.tail.write_pending()
         assert log.active.file.appends == 1  # type: ignore[attr-defined]
 
     def test_log_append_time_is_stamped_under_a_new_checksum(self, disk: MemoryDisk) -> None:
         log = open_log(disk, config=make_config(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
-        result = log.append_as_leader(make_batch(2, timestamp_ms=5), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        result = log.tail.append_as_leader(make_batch(2, timestamp_ms=5), leader_epoch=Epoch(0), now_ms=NOW_MS)
         assert (result.max_timestamp_ms, result.log_append_time_ms) == (NOW_MS, NOW_MS)
         assert {record.timestamp_ms for record in iterate_records(content(log))} == {NOW_MS}
         follower = open_log(MemoryDisk())
-        follower.append_as_follower(content(log), leader_epoch=Epoch(0))
+        follower.tail.append_as_follower(content(log), leader_epoch=Epoch(0))
 
     def test_a_repeat_is_answered_with_the_append_time_in_the_log(self, disk: MemoryDisk) -> None:
         config = make_config(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
         log = open_log(disk, config=config)
         batch = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=0, timestamp_ms=5)
-        log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
-        again = log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS + 7_000)
+        log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
+        again = log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS + 7_000)
         assert again.is_duplicate and again.log_append_time_ms == NOW_MS
         assert {record.timestamp_ms for record in iterate_records(content(log))} == {again.log_append_time_ms}
 
@@ -141,9 +141,9 @@ class TestAppendAsLeader:
         batch = bytearray(make_batch(2))
         batch[position : position + len(value)] = value
         with pytest.raises(error):
-            log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
+            log.tail.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS)
         assert log.log_end_offset == 0
-        log.write_pending()
+        log.tail.write_pending()
         assert log.size_bytes == 0
 
     @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ class TestAppendAsLeader:
     def test_a_compacted_batch_is_replicated_and_recovered(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         """Fewer records than offsets: nobody may refuse that but a leader to its client."""
         batch = claiming(9, count=2, size=90)
-        log.append_as_follower(batch, leader_epoch=Epoch(0))
-        log.append_as_follower(make_batch(1, offset=10, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+        log.tail.append_as_follower(batch, leader_epoch=Epoch(0))
+        log.tail.append_as_follower(make_batch(1, offset=10, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         flush(log)
         again = open_log(disk.crash(Random(1)))
         assert (again.log_end_offset, again.recovery_report.truncated_bytes) == (11, 0)
@@ -180,13 +180,13 @@ class TestAppendAsLeader:
     @pytest.mark.parametrize("cut", range(0, 120, 7))
     def test_a_cut_batch_is_refused(self, log: UnifiedLog, cut: int) -> None:
         with pytest.raises(NotOneBatch):
-            log.append_as_leader(make_batch()[:cut], leader_epoch=Epoch(0), now_ms=NOW_MS)
+            log.tail.append_as_leader(make_batch()[:cut], leader_epoch=Epoch(0), now_ms=NOW_MS)
 
     def test_two_batches_are_refused_from_a_client_and_taken_from_the_broker(self, log: UnifiedLog) -> None:
         two = make_batch(2) + make_batch(1, is_control=True)
         with pytest.raises(NotOneBatch):
-            log.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS)
-        result = log.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+            log.tail.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS)
+        result = log.tail.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
         assert (result.first_offset, result.last_offset, result.record_count) == (0, 2, 3)
         assert batch_offsets(content(log)) == [(0, 1), (2, 2)]
 
@@ -213,7 +213,7 @@ class TestAppendAsLeader:
         sent = [make_batch(2, producer_id=9, producer_epoch=0, base_sequence=2 * n) for n in range(3)]
         for batch in sent:
             append(log, batch)
-        again = log.append_as_leader(sent[1], leader_epoch=Epoch(0), now_ms=NOW_MS)
+        again = log.tail.append_as_leader(sent[1], leader_epoch=Epoch(0), now_ms=NOW_MS)
         assert again.is_duplicate and (again.first_offset, again.last_offset, again.size_bytes) == (2, 3, 0)
         assert log.log_end_offset == 6
         with pytest.raises(OutOfOrderSequence):
@@ -239,39 +239,39 @@ class TestAppendAsFollower:
         offset = Offset(0)
         while offset < log.log_end_offset:
             read = log.read(offset, bytes_max=1000, end=log.log_end_offset, at_least_one_batch=True)
-            follower.append_as_follower(take(read), leader_epoch=Epoch(3))
+            follower.tail.append_as_follower(take(read), leader_epoch=Epoch(3))
             offset = read.next_offset
-        follower.write_pending()
+        follower.tail.write_pending()
         assert content(follower) == content(log)
         assert follower.leader_epochs.entries == log.leader_epochs.entries == ((0, 0), (3, 40))
 
     def test_a_gap_an_overlap_and_a_cut_are_refused(self, log: UnifiedLog) -> None:
-        log.append_as_follower(make_batch(2, offset=0, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+        log.tail.append_as_follower(make_batch(2, offset=0, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         for offset in (0, 1, 3):
             with pytest.raises(InvalidBatch):
-                log.append_as_follower(make_batch(1, offset=offset, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+                log.tail.append_as_follower(make_batch(1, offset=offset, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         with pytest.raises(CorruptBatch):
-            log.append_as_follower(make_batch(1, offset=2, leader_epoch=Epoch(0))[:-1], leader_epoch=Epoch(0))
+            log.tail.append_as_follower(make_batch(1, offset=2, leader_epoch=Epoch(0))[:-1], leader_epoch=Epoch(0))
         assert log.log_end_offset == 2
 
     def test_the_sound_batches_before_a_corrupt_one_are_kept(self, log: UnifiedLog) -> None:
         corrupt = bytearray(make_batch(1, offset=2, leader_epoch=Epoch(0)))
         corrupt[-1] ^= 1
         with pytest.raises(CorruptBatch):
-            log.append_as_follower(make_batch(2, leader_epoch=Epoch(0)) + corrupt, leader_epoch=Epoch(0))
+            log.tail.append_as_follower(make_batch(2, leader_epoch=Epoch(0)) + corrupt, leader_epoch=Epoch(0))
         assert (log.log_end_offset, batch_offsets(content(log))) == (2, [(0, 1)])
 
     def test_an_epoch_may_neither_fall_nor_pass_the_leaders(self, log: UnifiedLog) -> None:
-        log.append_as_follower(make_batch(1, leader_epoch=Epoch(4)), leader_epoch=Epoch(5))
+        log.tail.append_as_follower(make_batch(1, leader_epoch=Epoch(4)), leader_epoch=Epoch(5))
         for epoch in (3, 6):
             with pytest.raises(InvalidBatch):
-                log.append_as_follower(make_batch(1, offset=1, leader_epoch=Epoch(epoch)), leader_epoch=Epoch(5))
+                log.tail.append_as_follower(make_batch(1, offset=1, leader_epoch=Epoch(epoch)), leader_epoch=Epoch(5))
 
     def test_an_epoch_led_without_a_write_gives_way_to_the_new_leaders(self, log: UnifiedLog) -> None:
         append(log, epoch=2)
-        log.assign_epoch_start(Epoch(7), log.log_end_offset)
+        log.tail.assign_epoch_start(Epoch(7), log.log_end_offset)
         assert log.latest_epoch == 7
-        log.append_as_follower(make_batch(1, offset=1, leader_epoch=Epoch(6)), leader_epoch=Epoch(8))
+        log.tail.append_as_follower(make_batch(1, offset=1, leader_epoch=Epoch(6)), leader_epoch=Epoch(8))
         assert log.leader_epochs.entries == ((2, 0), (6, 1))
 
 
@@ -344,7 +344,7 @@ class TestRead:
         assert log.read(Offset(4), bytes_max=9999, end=Offset(4), at_least_one_batch=True).size_bytes == 0
 
     def test_a_read_writes_first_what_it_needs(self, log: UnifiedLog) -> None:
-        log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        log.tail.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
         assert take(log.read(Offset(0), bytes_max=9999, end=Offset(1), at_least_one_batch=True))
         assert log.written_end_offset == 1
 
@@ -407,7 +407,7 @@ class TestRoll:
         wide = bytearray(make_batch(2, offset=1, leader_epoch=Epoch(0)))
         wide[23:27] = (2**31 - 1).to_bytes(4, "big")
         wide[17:21] = crc32c(bytes(wide[21:])).to_bytes(4, "big")
-        log.append_as_follower(wide, leader_epoch=Epoch(0))
+        log.tail.append_as_follower(wide, leader_epoch=Epoch(0))
         assert log.base_offsets == [0, 1]
 
     def test_jitter_differs_by_segment_and_is_the_same_each_time(self, disk: MemoryDisk) -> None:
@@ -512,7 +512,7 @@ class TestTruncation:
 
     def test_an_empty_epoch_goes_even_when_nothing_else_does(self, log: UnifiedLog) -> None:
         append(log, epoch=1)
-        log.assign_epoch_start(Epoch(3), Offset(1))
+        log.tail.assign_epoch_start(Epoch(3), Offset(1))
         truncating.truncate_to(log, Offset(1))
         assert log.latest_epoch == 1
 
@@ -672,16 +672,16 @@ class TestDurability:
 
     def test_a_failed_write_stops_the_log_for_good(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         append(log)
-        log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+        log.tail.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
         disk.fail_on = lambda operation, path: operation == "append"
         with pytest.raises(StorageFailed):
-            log.write_pending()
+            log.tail.write_pending()
         disk.fail_on = lambda operation, path: False
         for _ in range(2):
             with pytest.raises(StorageFailed):
-                log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+                log.tail.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
         with pytest.raises(StorageFailed):
-            log.write_pending()
+            log.tail.write_pending()
         assert log.written_end_offset == 1
         assert take(log.read(Offset(0), bytes_max=999, end=Offset(1), at_least_one_batch=True))
 
@@ -694,7 +694,7 @@ class TestDurability:
         again = open_log(disk, is_clean_shutdown=True)
         disk.fail_on = lambda operation, path: operation == "read"
         with pytest.raises(StorageFailed):
-            again.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+            again.tail.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
 
     def test_nor_does_a_follower_go_on_from_it(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         append(log)
@@ -702,7 +702,7 @@ class TestDurability:
         again = open_log(disk, is_clean_shutdown=True)
         disk.fail_on = lambda operation, path: operation == "read"
         with pytest.raises(StorageFailed):
-            again.append_as_follower(make_batch(offset=1, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+            again.tail.append_as_follower(make_batch(offset=1, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         assert again.is_failed
 
     def test_a_flush_for_which_no_file_can_be_opened_fails_the_storage(

@@ -229,8 +229,8 @@ def _written() -> Files:
             marker = build_transaction_marker(
                 coordinator_epoch=1, is_commit=step % 3 != 1, now_ms=NOW_MS + step, **producer
             )
-            log.append_as_leader(marker, leader_epoch=Epoch(step // 3), now_ms=NOW_MS, is_internal=True)
-            log.write_pending()
+            log.tail.append_as_leader(marker, leader_epoch=Epoch(step // 3), now_ms=NOW_MS, is_internal=True)
+            log.tail.write_pending()
         flush(log)
         log.update_high_watermark(log.log_end_offset)
         log.delete_records_before(Offset(2))

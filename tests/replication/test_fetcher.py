@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas_log.errors import StorageFailed
+from barnabas_log.log_tail import LogTail
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
@@ -248,10 +249,10 @@ async def test_a_log_that_fails_while_it_is_looked_at_is_given_up_alone(
     bench.bench.partition.append_as_leader(batch(2), is_all_acks=False, clock_ms=1)
     bench.follow(leader_epoch=2, partition_epoch=2)
 
-    def fail(log: UnifiedLog) -> None:
+    def fail(tail: LogTail) -> None:
         raise StorageFailed("injected")
 
-    monkeypatch.setattr(UnifiedLog, "write_pending", fail)
+    monkeypatch.setattr(LogTail, "write_pending", fail)
     task = asyncio.create_task(bench.fetcher.run())
     await eventually(lambda: not len(bench.fetcher) or task.done())
     await asyncio.sleep(0.01)

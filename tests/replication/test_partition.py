@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import repair
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
 from barnabas_log.scrub import DamagedRange
@@ -492,15 +491,15 @@ def test_the_last_stable_offset_is_not_given_while_damage_may_hide_a_marker(
     bench: PartitionBench, is_sole_copy: bool
 ) -> None:
     bench.lead(isr=(1,))
-    bench.log.append_as_follower(
+    bench.log.tail.append_as_follower(
         make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True, leader_epoch=1),
         leader_epoch=Epoch(1),
     )
     bench.append(3)
     list_offset = partial(offset_lookup.list_offset, bench.partition, LATEST_TIMESTAMP)
     assert list_offset(is_read_committed=True).offset == 0
-    bench.log.is_sole_copy = is_sole_copy
-    repair.doubt_producers(bench.log, Offset(3))
+    bench.log.tail.is_sole_copy = is_sole_copy
+    bench.log.tail.doubt_producers(Offset(3))
     if is_sole_copy:
         assert list_offset(is_read_committed=True).offset == 0
     else:
@@ -544,8 +543,8 @@ async def test_a_record_is_listed_by_its_own_time_though_its_header_says_another
     bench.lead(isr=(1,))
     log = bench.partition.log
     for first_ms in (1000, 2000, 3000):
-        log.append_as_leader(batch_of(first_ms, first_ms + 500, first_ms + 200), leader_epoch=Epoch(1), now_ms=0)
-    log.write_pending()
+        log.tail.append_as_leader(batch_of(first_ms, first_ms + 500, first_ms + 200), leader_epoch=Epoch(1), now_ms=0)
+    log.tail.write_pending()
     bench.append(1)
     assert await listed_by_time(bench, 1001) == (1500, 1, 1)
     assert await listed_by_time(bench, 2000) == (2000, 3, 1)

@@ -83,7 +83,7 @@ async def compact(broker: MemoryBroker) -> None:
     log = broker.partition("t").log
     for _ in range(2):
         if log.log_end_offset > log.active.base_offset:
-            log.roll(1_700_000_000_000, is_due=True)
+            log.tail.roll(1_700_000_000_000, is_due=True)
         await broker.logs.checkpoints.write_offsets()
         directory = broker.logs.homes.directories[log]
         await broker.logs.cleaner.clean(directory, log, Range(Offset(0), log.active.base_offset, 0, 1))

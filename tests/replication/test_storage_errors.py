@@ -85,7 +85,7 @@ class Broker:
         for partition in self.manager.partitions():
             if partition.is_leader and partition.storage_error is None:
                 partition.append_as_leader(batch(2), is_all_acks=False, clock_ms=1)
-                partition.log.write_pending()
+                partition.log.tail.write_pending()
 
 
 async def live(faults: Faults) -> None:

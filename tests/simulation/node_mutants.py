@@ -63,7 +63,7 @@ from barnabas_log import (
     directory_health,
     flush,
     log_repairs,
-    log_writer,
+    log_tail,
     recovery,
     repair,
     retention,
@@ -84,6 +84,7 @@ from barnabas_log.directory_health import DirectoryHealth
 from barnabas_log.errors import NoRoom
 from barnabas_log.log_homes import LogHomes
 from barnabas_log.log_repairs import LogRepairs
+from barnabas_log.log_tail import LogTail
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.removals import Removals
@@ -247,7 +248,7 @@ def _follower_does_not_truncate(patch: pytest.MonkeyPatch) -> None:
 
 
 def _epochs_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UnifiedLog, "forget_empty_epochs", lambda self: None)
+    patch.setattr(LogTail, "forget_empty_epochs", lambda self: None)
 
 
 def _producers_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
@@ -322,14 +323,14 @@ def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPat
 
 
 def _rolled_segment_is_never_flushed(patch: pytest.MonkeyPatch) -> None:
-    original = UnifiedLog.roll
+    original = LogTail.roll
 
-    def roll(self: UnifiedLog, now_ms: int, **rest: Any) -> Any:
+    def roll(self: LogTail, now_ms: int, **rest: Any) -> Any:
         active = original(self, now_ms, **rest)
         self.durability._segments.clear()
         return active
 
-    patch.setattr(UnifiedLog, "roll", roll)
+    patch.setattr(LogTail, "roll", roll)
 
 
 def _torn_tail_stays(patch: pytest.MonkeyPatch) -> None:
@@ -442,24 +443,24 @@ def _failed_directory_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def _failed_directory_is_used_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DirectoryHealth, "fail", lambda self, directory, error: None)
-    patch.setattr(UnifiedLog, "fail", lambda self, error: None)
+    patch.setattr(LogTail, "fail", lambda self, error: None)
 
 
 def _want_of_descriptors_is_taken_for_a_dead_disk(patch: pytest.MonkeyPatch) -> None:
-    for module in (log_writer, log_manager, directory_health, log_repairs, flush):
+    for module in (log_tail, log_manager, directory_health, log_repairs, flush):
         patch.setattr(module, "is_out_of_descriptors", lambda error: False)
 
 
 def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
-    original = UnifiedLog._write
+    original = LogTail._write
 
-    def write(self: UnifiedLog, parts: Any) -> None:
+    def write(self: LogTail, parts: Any) -> None:
         try:
             original(self, parts)
         except NoRoom:
             self.durability.written_end_offset = self.log_end_offset
 
-    patch.setattr(UnifiedLog, "_write", write)
+    patch.setattr(LogTail, "_write", write)
 
 
 def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -491,7 +492,7 @@ def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
 def _clean_stop_forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
     def close(self: UnifiedLog) -> None:
         if not self.is_closed:
-            self.write_pending(is_forced=True)
+            self.tail.write_pending(is_forced=True)
             self.release_files()
 
     patch.setattr(UnifiedLog, "close", close)
@@ -632,7 +633,7 @@ def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch)
 
 
 def _damaged_leader_trusts_what_it_knows_of_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UnifiedLog, "is_sole_copy", property(lambda log: True, lambda log, is_sole: None), raising=False)
+    patch.setattr(LogTail, "is_sole_copy", property(lambda log: True, lambda log, is_sole: None), raising=False)
 
 
 def _compaction_drops_the_last_value(patch: pytest.MonkeyPatch) -> None:
@@ -689,7 +690,7 @@ def _recovery_takes_a_gap_for_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def _a_follower_refuses_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        log_writer,
+        log_tail,
         "read_run",
         lambda view, at, *, next_offset, **rest: batch_run.read_run(view, at, next_offset=next_offset),
     )

@@ -40,8 +40,8 @@ def make_batch(
 
 def append(log: UnifiedLog, batch: bytes | None = None, *, epoch: int = 0, now_ms: int = NOW_MS) -> Offset:
     """Append one batch as leader and write it; returns its first offset."""
-    result = log.append_as_leader(batch or make_batch(), leader_epoch=Epoch(epoch), now_ms=now_ms)
-    log.write_pending()
+    result = log.tail.append_as_leader(batch or make_batch(), leader_epoch=Epoch(epoch), now_ms=now_ms)
+    log.tail.write_pending()
     return result.first_offset
 
 
@@ -88,7 +88,7 @@ def first_at(log: UnifiedLog, timestamp_ms: int) -> tuple[Offset, int] | None:
     try:
         return search.first_at(timestamp_ms)
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     finally:
         search.close()
 
@@ -99,6 +99,6 @@ def of_greatest_time(log: UnifiedLog) -> tuple[Offset, int] | None:
     try:
         return search.of_greatest()
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     finally:
         search.close()

@@ -190,7 +190,7 @@ class PartitionBench:
     def append(self, count: int = 1, *, is_all_acks: bool = True) -> None:
         """Append, write, and in fsync mode not yet flush."""
         self.partition.append_as_leader(batch(count), is_all_acks=is_all_acks, clock_ms=1)
-        self.log.write_pending()
+        self.log.tail.write_pending()
         self.partition.on_durable_end_advance(now_ms=self.host.time_ms)
 
     def flush(self) -> None:

@@ -374,8 +374,8 @@ class MetadataLog:
         """Append what is left of the newest batches, and write all. Raises NoRoom."""
         left = [batch for batch in self._unwritten if batch.base_offset >= self._log.log_end_offset]
         if left:
-            self._log.append_as_follower(b"".join([batch.data for batch in left]), leader_epoch=left[-1].epoch)
-        self._log.write_pending(is_forced=True)
+            self._log.tail.append_as_follower(b"".join([batch.data for batch in left]), leader_epoch=left[-1].epoch)
+        self._log.tail.write_pending(is_forced=True)
         self._unwritten = ()
 
     async def truncate_to(self, offset: Offset) -> None:
@@ -415,7 +415,7 @@ class MetadataLog:
             try:
                 await self._disk.flush([*files, *marked])
             except OSError as error:
-                self._log.fail(error)
+                self._log.tail.fail(error)
                 raise
         self._log.mark_flushed(end_offset)
         return end_offset
@@ -504,7 +504,7 @@ class MetadataLog:
         """Of an empty log; durable before anything is appended. The file may still have those of the log that was replaced, which
         may be higher though nothing of them was ever committed: opening would take our first batch for a torn end."""
         self._log.leader_epochs.clear()
-        self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
+        self._log.tail.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
         await self._disk.run(self._log.leader_epochs.save)
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:

@@ -173,7 +173,7 @@ class LogCleaner:
                 looked += 1
                 if looked % _LOOK_SLICE == 0:
                     await asyncio.sleep(0)
-                if not (log.has_settings and log.config.is_compacted and is_sound(log)):
+                if not (log.tail.has_settings and log.config.is_compacted and is_sound(log)):
                     continue
                 if not self._host.is_here(log):
                     continue
@@ -216,9 +216,9 @@ class LogCleaner:
             )
             if result.outputs:
                 await self._disk.run(log.forgotten.keep)
-            if not log.has_gaps and result.outputs:
+            if not log.tail.has_gaps and result.outputs:
                 await self._disk.run(directory.saved.save_clean_offset, log, log.clean_offset)
-                log.has_gaps = True
+                log.tail.has_gaps = True
             is_done = await self._take_in(directory, log, segments, run_directory, result)
             if is_done and self._host.is_here(log) and log.durability.cuts == segments.cuts:
                 await self._note_clean(directory, log, result)

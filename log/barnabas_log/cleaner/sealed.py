@@ -14,7 +14,7 @@ from barnabas_log.cleaner.choice import CleanableLog, SegmentAge
 from barnabas_log.cleaner.rewrite import Output, Source
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import INT64_MAX
-from barnabas_log.log_writer import STEP_DESCRIPTORS
+from barnabas_log.log_tail import STEP_DESCRIPTORS
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
@@ -38,7 +38,7 @@ class SealedSegments:
 def is_sound(log: UnifiedLog) -> bool:
     """Whether a run may trust the log: its bytes, and the producers and aborted transactions that were read from them. Beside a
     damaged marker, a later abort by the same producer is taken for the end of the transaction."""
-    return not (log.is_failed or log.damage or log.is_in_doubt)
+    return not (log.is_failed or log.damage or log.tail.is_in_doubt)
 
 
 def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
@@ -113,11 +113,11 @@ def replace_segments(log: UnifiedLog, old: list[LogSegment], swap: PendingSwap) 
                 keeps_snapshot=segment.base_offset == base_offset,
             )
         swap.put_in_place()
-        new = LogSegment.open(log.disk, log.directory, base_offset, log.config, now_ms=log.now_ms)
+        new = LogSegment.open(log.disk, log.directory, base_offset, log.config, now_ms=log.tail.now_ms)
         new.load_max_timestamp()
         new.close_indexes()
         new.rest()
     except OSError as error:
-        raise log.failed_by(error) from error
+        raise log.tail.failed_by(error) from error
     log.segments.replace(old, new)
     log.aborted.replace(base_offset, Offset(swap.output.end_offset), swap.output.aborted)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from barnabas_log import repair, truncating
+from barnabas_log import truncating
 from barnabas_log.cleaner import worker as worker_module
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
@@ -309,7 +309,7 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
             if change == "truncate":
                 truncating.truncate_to(log, Offset(100))
             elif change == "doubt":
-                repair.doubt_producers(log, Offset(100))
+                log.tail.doubt_producers(Offset(100))
             else:
                 broker.manager.delete(CHANGES)
 
@@ -332,14 +332,14 @@ async def test_a_log_is_cleaned_only_once_its_aborted_transactions_are_certain(t
         log = broker.log()
         before = fill(log)
         if doubt == "damage was repaired":
-            repair.doubt_producers(log, Offset(100))
+            log.tail.doubt_producers(Offset(100))
         else:
             log.producers.unread = tuple(log.base_offsets[:1])
         async with broker.running():
             fill(broker.log(MORE))
             await broker.until(lambda: broker.stats.runs == 1 and not broker.stats.is_running)
             assert rows_of(content(log)) == before
-            log.doubted_from, log.producers.unread = NO_OFFSET, ()
+            log.tail.doubted_from, log.producers.unread = NO_OFFSET, ()
             await broker.until(lambda: broker.stats.runs == 2 and not broker.stats.is_running)
         assert last_of_each(rows_of(content(log))) == last_of_each(before)
 

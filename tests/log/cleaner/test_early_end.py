@@ -114,13 +114,13 @@ def test_a_directory_that_was_copied_in_is_known_to_have_gaps_once_its_topic_is(
     disk = MemoryDisk()
     kafkas_files(disk)
     log = opened(disk)
-    log.has_settings = False
-    assert not log.has_gaps
+    log.tail.has_settings = False
+    assert not log.tail.has_gaps
     log.update_config(COMPACTED)
-    assert log.has_gaps and not damages(log)
+    assert log.tail.has_gaps and not damages(log)
     plain = opened(disk, config=make_config())
     plain.update_config(make_config())
-    assert not plain.has_gaps and damages(plain), "a log that was never compacted has lost these tails"
+    assert not plain.tail.has_gaps and damages(plain), "a log that was never compacted has lost these tails"
 
 
 def test_our_cleaner_closes_such_ends_and_keeps_the_last_of_each_key() -> None:
@@ -129,7 +129,7 @@ def test_our_cleaner_closes_such_ends_and_keeps_the_last_of_each_key() -> None:
     log = opened(disk, may_have_gaps=True)
     for n in range(20):
         append(log, batch(0, "a", "b" if n % 2 else "m"), epoch=3)
-    log.roll(NOW_MS)
+    log.tail.roll(NOW_MS)
     flush(log)
     log.update_high_watermark(log.log_end_offset)
     before = rows_of(content(log))
@@ -172,7 +172,7 @@ def test_a_follower_takes_it_and_ends_each_segment_where_the_next_begins() -> No
     follower = open_log(MemoryDisk(), config=make_config(segment_bytes=300, cleanup_policy=CleanupPolicy.COMPACT))
     while follower.log_end_offset < END:
         read = log.read(follower.log_end_offset, bytes_max=200, end=END, at_least_one_batch=True)
-        follower.append_as_follower(take(read), leader_epoch=Epoch(3))
+        follower.tail.append_as_follower(take(read), leader_epoch=Epoch(3))
     assert content(follower) == content(log) and follower.segment_count > 2 and follower.log_end_offset == END
     flush(follower)
     assert not damages(follower)

@@ -14,7 +14,7 @@ from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batch
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.errors import InvalidBatch
-from barnabas_log.log_writer import GAP_REFUSALS
+from barnabas_log.log_tail import GAP_REFUSALS
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.retiring import apply_retention
 from barnabas_log.scrub import CheckFacts, SegmentCheck
@@ -155,7 +155,7 @@ def test_what_waits_to_be_removed_is_not_overwritten_by_what_the_next_run_retire
     for _ in range(3):
         for n in range(20):
             append(log, build_batch([Record(Offset(0), NOW_MS + n, b"key-0", b"v" * 300)]))
-        log.roll(NOW_MS)
+        log.tail.roll(NOW_MS)
         flush(log)
         log.update_high_watermark(log.log_end_offset)
         swap_all(disk, log, *cleaned(disk, log))
@@ -275,7 +275,7 @@ def fetch_all(log: UnifiedLog, follower: UnifiedLog) -> None:
         data = b"".join(part.file.read(part.position, part.size) for part in read.parts)
         for part in read.parts:
             part.file.release()
-        follower.append_as_follower(data, leader_epoch=Epoch(0))
+        follower.tail.append_as_follower(data, leader_epoch=Epoch(0))
 
 
 def test_a_follower_takes_a_compacted_log_and_holds_the_same_bytes() -> None:
@@ -317,7 +317,7 @@ def test_an_offset_that_rot_has_raised_is_no_gap() -> None:
     file.overwrite(second, raised.to_bytes(8, "big"))
     follower = open_log(MemoryDisk(), config=COMPACTED)
     with pytest.raises(InvalidBatch):
-        follower.append_as_follower(file.read(0, file.size_bytes), leader_epoch=Epoch(0))
+        follower.tail.append_as_follower(file.read(0, file.size_bytes), leader_epoch=Epoch(0))
     assert follower.log_end_offset == 3
     facts = CheckFacts(first, log.base_offsets[1], file.size_bytes, log.leader_epochs.entries, may_have_gaps=True)
     check = SegmentCheck(facts)

@@ -25,6 +25,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.batch_run import BatchRun, read_run
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.descriptors import is_out_of_descriptors
@@ -68,7 +69,8 @@ from barnabas_wire.records.batch import (
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_log.log_writer")
+"""The file's former name, by which operators may have set its level."""
 
 PENDING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes queued in one log before an append writes by itself."""
@@ -102,8 +104,8 @@ class AppendResult(NamedTuple):
     """Whether nothing was written, because the producer repeated a batch that is there at these offsets."""
 
 
-class LogWriter:
-    """What grows a log. Its reader, and all else that a log can do, is UnifiedLog."""
+class LogTail:
+    """What grows a log. Its reader, and all else that a log can do, is UnifiedLog, which has one of these."""
 
     def __init__(
         self,
@@ -113,9 +115,12 @@ class LogWriter:
         config: LogConfig,
         recovered: RecoveredLog,
         now_ms: int,
-        listener: LogListener[Any],  # of UnifiedLog
+        log: Any,  # the UnifiedLog
+        listener: LogListener[Any],
         is_new: bool,
     ) -> None:
+        """log: whose tail it is, as the listener knows it."""
+        self._log = log
         self.disk = disk
         self.directory = directory
         self.config = config
@@ -130,10 +135,12 @@ class LogWriter:
         self.segments = recovered.segments
         self.active = recovered.segments.active
         self.now_ms = now_ms
-        self._latest_epoch = self.leader_epochs.latest
+        self.latest_epoch = self.leader_epochs.latest
+        """Newest leader epoch with a start in this log, -1 if there is none."""
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
-        self._failure: OSError | None = None
+        self.failure: OSError | None = None
+        """Of the disk, from which on nothing is taken."""
         self.has_settings = True
         """Whether `config` is its topic's; False after a start, until somebody says so."""
         self.takes_gaps = False
@@ -167,11 +174,11 @@ class LogWriter:
         Raises the errors of validator.py, CorruptBatch, OutOfOrderSequence, InvalidProducerEpoch, BatchPassesSegment,
         StorageFailed; nothing is appended then.
         """
-        if self._failure is not None:
-            raise StorageFailed(f"{self.directory}: {self._failure}")
-        if leader_epoch != self._latest_epoch:
-            if leader_epoch < self._latest_epoch:
-                raise InvariantViolated(f"{self.directory}: append in epoch {leader_epoch} after {self._latest_epoch}")
+        if self.failure is not None:
+            raise StorageFailed(f"{self.directory}: {self.failure}")
+        if leader_epoch != self.latest_epoch:
+            if leader_epoch < self.latest_epoch:
+                raise InvariantViolated(f"{self.directory}: append in epoch {leader_epoch} after {self.latest_epoch}")
             self.assign_epoch_start(leader_epoch, self.log_end_offset)
         self.now_ms = now_ms
         if is_internal:
@@ -226,8 +233,8 @@ class LogWriter:
         Their offsets must be past the log's end, and rise. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
         before the bad one are then appended, so the next fetch starts at log_end_offset.
         """
-        if self._failure is not None:
-            raise StorageFailed(f"{self.directory}: {self._failure}")
+        if self.failure is not None:
+            raise StorageFailed(f"{self.directory}: {self.failure}")
         if self._pending_bytes >= HELD_BYTES_MAX:
             self.write_pending(is_forced=True)
         view = memoryview(batches)
@@ -238,11 +245,11 @@ class LogWriter:
             except InvalidBatch:
                 self._note_gap(view, position)
                 raise
-            if run.epoch != self._latest_epoch:
+            if run.epoch != self.latest_epoch:
                 self.forget_empty_epochs()
-                if not self._latest_epoch <= run.epoch <= leader_epoch:
+                if not self.latest_epoch <= run.epoch <= leader_epoch:
                     raise InvalidBatch(
-                        f"{self.directory}: a batch of epoch {run.epoch} after {self._latest_epoch} from leader epoch "
+                        f"{self.directory}: a batch of epoch {run.epoch} after {self.latest_epoch} from leader epoch "
                         f"{leader_epoch}"
                     )
                 self.assign_epoch_start(run.epoch, Offset(run.headers[0][BASE_OFFSET_FIELD]))
@@ -263,7 +270,7 @@ class LogWriter:
         """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""
         headers, done = run.headers, 0
         if run.has_gaps and not self.has_gaps:
-            self.listener.on_gap(self)
+            self.listener.on_gap(self._log)
             self.has_gaps = True
         while True:
             active = self.active
@@ -442,7 +449,7 @@ class LogWriter:
         old, durability = self.active, self.durability
         is_flushing = False
         if durability.unnamed:
-            is_flushing = old.is_outgrowing or self.listener.begin_flush(self)
+            is_flushing = old.is_outgrowing or self.listener.begin_flush(self._log)
             if is_flushing and not is_due and not old.is_outgrowing:
                 old.is_outgrowing = True
                 return old
@@ -468,12 +475,12 @@ class LogWriter:
         self.segments.add(active)
         self.active = active
         durability.add_segment(old)
-        self.listener.on_segment_rolled(self)
+        self.listener.on_segment_rolled(self._log)
         return active
 
     def _refuse(self, error: OSError) -> KafkaError:
         """For what can be tried again as it is: want of room is no failure there."""
-        if is_no_room(error) and self.listener.on_no_room(self, error):
+        if is_no_room(error) and self.listener.on_no_room(self._log, error):
             return NoRoom(f"{self.directory}: {error}")
         return self.failed_by(error)
 
@@ -486,7 +493,7 @@ class LogWriter:
     def failed_for_good_by(self, error: OSError) -> StorageFailed:
         """The same, amid a step that cannot be tried again."""
         self.fail(error)
-        self.listener.on_storage_failed(self, error)
+        self.listener.on_storage_failed(self._log, error)
         return StorageFailed(f"{self.directory}: {error}")
 
     # -- epochs and gaps ---------------------------------------------------------------------------------------------
@@ -494,12 +501,12 @@ class LogWriter:
     def assign_epoch_start(self, epoch: Epoch, offset: Offset) -> None:
         """Say that the records from `offset` on are of `epoch`; nothing happens if the epoch is not newer."""
         self.leader_epochs.assign(epoch, offset)
-        self._latest_epoch = self.leader_epochs.latest
+        self.latest_epoch = self.leader_epochs.latest
 
     def forget_empty_epochs(self) -> None:
         """Forget the epochs that began at the log end and wrote nothing."""
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self._latest_epoch = self.leader_epochs.latest
+        self.latest_epoch = self.leader_epochs.latest
 
     @property
     def may_have_gaps(self) -> bool:
@@ -507,15 +514,53 @@ class LogWriter:
         what its topic asks for."""
         return self.config.is_compacted or self.has_gaps or self.takes_gaps or not self.has_settings
 
+    # -- what truncation and repair do to it ---------------------------------------------------------------------------
+
+    def grow(self, segment: LogSegment) -> None:
+        """Append to that segment from now on: those behind it were cut off."""
+        self.active = segment
+        self.durability.forget_segment(segment)
+
+    def end_at(self, offset: Offset) -> None:
+        """End there: the files do. No end, epoch, doubt or flush under way may say more."""
+        self.log_end_offset = offset
+        self.durability.end_at(offset)
+        if self.doubted_from >= offset:
+            self.doubted_from = NO_OFFSET
+        if self.active.damaged:
+            self.active.damaged = tuple(damage for damage in self.active.damaged if damage.first_offset < offset)
+        self.forget_empty_epochs()
+
+    def start_over(self, segment: LogSegment) -> None:
+        """That empty segment is all there is: nothing of before is known any more."""
+        self.segments.replace_all(segment)
+        self.active = segment
+        self.doubted_from = NO_OFFSET
+        self.producers.clear(segment.base_offset)
+        self.aborted = AbortedTransactions(self.disk, self.directory)
+        self.end_at(segment.base_offset)
+        self.durability.start_over_at(segment.base_offset)
+
+    def doubt_producers(self, offset: Offset) -> None:
+        """Batches from `offset` on may have been damaged when the producer state was read from them."""
+        self.doubted_from = offset if self.doubted_from == NO_OFFSET else min(self.doubted_from, offset)
+
+    def take_producers(self, producers: ProducerState, high_watermark: Offset, *, is_sure: bool = False) -> None:
+        """Go by a producer state that was read anew; is_sure: from an undamaged log."""
+        producers.note_high_watermark(high_watermark)
+        self.producers = producers
+        if is_sure:
+            self.doubted_from = NO_OFFSET
+
     # -- failure -----------------------------------------------------------------------------------------------------
 
     def refuse_if_failed(self) -> None:
         """Raises StorageFailed once the disk under the log has failed."""
-        if self._failure is not None:
-            raise StorageFailed(f"{self.directory}: {self._failure}")
+        if self.failure is not None:
+            raise StorageFailed(f"{self.directory}: {self.failure}")
 
     def fail(self, error: OSError) -> None:
         """Take nothing more: the disk failed. What was not flushed must be taken for lost; a second flush that succeeds
         would lie, since the failed pages may be gone from memory."""
-        if self._failure is None:
-            self._failure = error
+        if self.failure is None:
+            self.failure = error
