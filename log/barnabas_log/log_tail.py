@@ -69,8 +69,7 @@ from barnabas_wire.records.batch import (
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
 
-logger = logging.getLogger("barnabas_log.log_writer")
-"""The file's former name, by which operators may have set its level."""
+logger = logging.getLogger(__name__)
 
 PENDING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes queued in one log before an append writes by itself."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas_broker.config.keys import ConfigError
-from barnabas_broker.config.loggers import LEVELS
+from barnabas_broker.config.loggers import LEVELS, present_name
 from barnabas_wire.config_key import config_key
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -160,4 +160,4 @@ def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_
     logging.root.setLevel(default_level)
     logging.getLogger("grpc").setLevel(logging.WARNING)  # at DEBUG it writes a line for every call
     for name, level in config.levels().items():
-        logging.getLogger(name or None).setLevel(level)
+        logging.getLogger(present_name(name) or None).setLevel(level)

@@ -27,6 +27,16 @@ LEVELS: Final[Mapping[str, int]] = {
     "TRACE": 5,
 }
 
+FORMER: Final[Mapping[str, str]] = {
+    "barnabas_log.log_writer": "barnabas_log.log_tail",
+}
+"""Loggers that had another name in the version before: whoever says that still means them, for this version."""
+
+
+def present_name(name: str) -> str:
+    """What a logger is called now that may be named as in the version before."""
+    return FORMER.get(name, name)
+
 
 def levels() -> dict[str, str]:
     """Level in effect by logger name, `root` first."""
@@ -40,6 +50,7 @@ def change_levels(changes: Mapping[str, str | None], *, validate_only: bool) -> 
     Raises INVALID_CONFIG for a logger or a level that is not known, INVALID_REQUEST where root would have none.
     """
     known = levels()
+    changes = {present_name(name): level for name, level in changes.items()}
     for name, level in changes.items():
         if name not in known:
             raise KafkaError.of(
