@@ -6,8 +6,7 @@ Time is virtual: a time-out takes no time, and ends exactly when it should.
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,16 +40,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
 from tests.support import virtual_loop
 from tests.support.decided_cluster import HeldQuorum, make_driver, registration, uuid
 from tests.support.turns import turns
-
-
-def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on a loop whose clock jumps from timer to timer."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        virtual_loop.run(test(*args, **kwargs))
-
-    return run
+from tests.support.virtual_loop import on_virtual_time
 
 
 class Stand:
@@ -116,7 +106,7 @@ def create(name: str, factor: int = 1) -> CreateTopics:
 
 
 @asynccontextmanager
-async def running(*, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
+async def running(*, elect: bool = True, brokers: Sequence[int] = (), **more: Any) -> AsyncIterator[Stand]:
     more.setdefault("idle_interval_ms", 0)
     driver, quorum = make_driver(asyncio.get_running_loop().call_soon, **more)
     task = asyncio.ensure_future(driver.run())
@@ -125,7 +115,10 @@ async def running(*, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
         if elect:
             quorum.elect()
         await asyncio.sleep(0.001)
-        yield Stand(driver, quorum)
+        stand = Stand(driver, quorum)
+        for broker_id in brokers:
+            await stand.start_broker(broker_id)
+        yield stand
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -142,8 +135,7 @@ async def test_a_new_cluster_begins_with_its_metadata_version() -> None:
 
 @on_virtual_time
 async def test_an_answer_waits_for_the_commit_of_its_records() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_held = True
         asked = stand.ask(create("t"))
         await turns(5)
@@ -186,8 +178,7 @@ async def test_an_answer_with_nothing_pending_leaves_at_once() -> None:
 
 @on_virtual_time
 async def test_the_quorum_confirms_an_operators_answer_that_changes_nothing() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         await stand.ask(create("t"))
         stand.quorum.is_held = True
         refused = stand.ask(create("t"))
@@ -213,8 +204,7 @@ async def test_the_quorum_confirms_an_operators_answer_that_changes_nothing() ->
 
 @on_virtual_time
 async def test_an_answer_to_a_node_needs_no_confirmation() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_held = True
         with pytest.raises(KafkaError):
             await stand.ask(registration(2, cluster_id="another"))
@@ -222,8 +212,7 @@ async def test_an_answer_to_a_node_needs_no_confirmation() -> None:
 
 @on_virtual_time
 async def test_answers_leave_in_the_order_of_their_commits() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_held = True
         asked = [stand.ask(create(f"t{i}")) for i in range(5)]
         await turns(5)
@@ -300,8 +289,7 @@ async def test_losing_leadership_drops_what_is_pending_and_fails_every_waiter() 
 
 @on_virtual_time
 async def test_what_the_next_leader_commits_of_our_records_counts_all_the_same() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_held = True
         asked = stand.ask(create("t"))
         await turns(5)
@@ -315,8 +303,7 @@ async def test_what_the_next_leader_commits_of_our_records_counts_all_the_same()
 
 @on_virtual_time
 async def test_elected_again_it_continues_from_what_is_committed() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_held = True
         lost = stand.ask(create("t"))
         await turns(5)
@@ -331,8 +318,7 @@ async def test_elected_again_it_continues_from_what_is_committed() -> None:
 
 @on_virtual_time
 async def test_a_quorum_that_refuses_makes_it_step_down() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.is_leader = False  # lost, but our listener does not know yet
         with pytest.raises(NotActiveController):
             await stand.create("t")
@@ -360,8 +346,7 @@ async def test_an_offset_other_than_decided_stops_the_node() -> None:
 @on_virtual_time
 async def test_a_decision_that_raises_what_none_may_is_refused_and_nothing_ends(raised: Exception) -> None:
     """The next controller would get the same request: one bug must not end them all."""
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         controller: Any = stand.driver.controller
 
         def fails(*args: Any, **kwargs: Any) -> Any:
@@ -381,8 +366,7 @@ async def test_a_decision_that_raises_what_none_may_is_refused_and_nothing_ends(
 
 @on_virtual_time
 async def test_a_fence_that_is_refused_is_not_tried_without_a_rest() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         tries = 0
 
         def refuse(*args: Any, **kwargs: Any) -> Offset:
@@ -517,8 +501,7 @@ async def test_heartbeats_keep_a_broker_alive_while_the_quorum_stalls() -> None:
 
 @on_virtual_time
 async def test_a_new_controller_gives_brokers_a_fresh_session() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.depose()
         await asyncio.sleep(20)
         assert not stand.is_fenced(1), "nobody fences while nobody is active"
@@ -607,8 +590,7 @@ async def test_only_refusals_in_a_row_prove_a_broker_dead() -> None:
 
 @on_virtual_time
 async def test_a_new_controller_probes_the_brokers_that_do_not_come() -> None:
-    async with running(probe=Refused(), session_timeout_ms=9000) as stand:
-        await stand.start_broker(1)
+    async with running(probe=Refused(), session_timeout_ms=9000, brokers=[1]) as stand:
         second = await stand.start_broker(2)
         stand.quorum.depose()
         stand.quorum.elect()
@@ -622,8 +604,7 @@ async def test_a_new_controller_probes_the_brokers_that_do_not_come() -> None:
 @on_virtual_time
 async def test_a_connected_broker_is_never_probed() -> None:
     probe = Refused()
-    async with running(probe=probe) as stand:
-        await stand.start_broker(1)
+    async with running(probe=probe, brokers=[1]):
         await asyncio.sleep(5)
         assert probe.asked == []
 
@@ -696,8 +677,7 @@ async def test_an_idle_controller_keeps_the_high_watermark_moving_and_a_stuck_on
 
 @on_virtual_time
 async def test_a_busy_controller_writes_no_no_op() -> None:
-    async with running(idle_interval_ms=500, session_timeout_ms=60_000) as stand:
-        await stand.start_broker(1)
+    async with running(idle_interval_ms=500, session_timeout_ms=60_000, brokers=[1]) as stand:
         for index in range(20):
             await stand.create(f"t{index}")
             await asyncio.sleep(0.3)

@@ -26,7 +26,8 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.metadata_quorum.test_controller_driver import Stand, on_virtual_time, running
+from tests.metadata_quorum.test_controller_driver import Stand, running
+from tests.support.virtual_loop import on_virtual_time
 
 
 class Log:
@@ -104,8 +105,7 @@ def kinds(stand: Stand, since: int) -> list[list[str]]:
 
 @on_virtual_time
 async def test_an_atomic_request_that_fits_no_batch_goes_in_a_transaction() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 3)
             before = len(stand.quorum.committed)
@@ -122,8 +122,7 @@ async def test_an_atomic_request_that_fits_no_batch_goes_in_a_transaction() -> N
 
 @on_virtual_time
 async def test_the_answer_waits_for_the_end_of_the_transaction() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 3)
             stand.quorum.is_held = True
@@ -141,8 +140,7 @@ async def test_the_answer_waits_for_the_end_of_the_transaction() -> None:
 
 @on_virtual_time
 async def test_a_new_leader_aborts_the_transaction_that_the_last_one_left_open() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.depose(2)
         stand.quorum.commit_from_elsewhere(BEGIN, feature("x"))
         offset = stand.image.offset
@@ -156,8 +154,7 @@ async def test_a_new_leader_aborts_the_transaction_that_the_last_one_left_open()
 
 @on_virtual_time
 async def test_a_transaction_for_which_the_quorum_has_no_room_is_aborted_and_refused() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         proposed = 0
         propose = stand.quorum.propose
 
@@ -189,8 +186,7 @@ async def test_a_transaction_for_which_the_quorum_has_no_room_is_aborted_and_ref
 
 @on_virtual_time
 async def test_a_transaction_that_there_is_no_room_to_abort_is_aborted_before_anything_else_is_decided() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         propose = stand.quorum.propose
         rooms = [True, False, False, False]
 
@@ -219,8 +215,7 @@ async def test_a_transaction_that_there_is_no_room_to_abort_is_aborted_before_an
 
 @on_virtual_time
 async def test_a_new_leader_aborts_once_the_transaction_that_it_could_not_abort_before() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         propose = stand.quorum.propose
         rooms = iter([True])
 
@@ -244,8 +239,7 @@ async def test_a_new_leader_aborts_once_the_transaction_that_it_could_not_abort_
 
 @on_virtual_time
 async def test_before_its_metadata_version_there_are_no_transactions() -> None:
-    async with running() as stand:
-        await stand.start_broker(1)
+    async with running(brokers=[1]) as stand:
         stand.quorum.depose(2)
         stand.quorum.commit_from_elsewhere(FeatureLevelRecord(name="metadata.version", level=1))
         stand.quorum.elect()

@@ -22,8 +22,7 @@ async def delete(cluster: MiniCluster, offset: int, *, timeout_ms: int = 20_000,
 
 
 async def test_every_live_replica_has_deleted_when_it_is_answered(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         assert await delete(cluster, 3) == 3
@@ -35,8 +34,7 @@ async def test_every_live_replica_has_deleted_when_it_is_answered(tmp_path: Path
 
 
 async def test_it_waits_for_a_live_replica_and_not_for_a_fenced_one(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         cluster.cut_links.add(frozenset((1, 3)))
@@ -50,8 +48,7 @@ async def test_it_waits_for_a_live_replica_and_not_for_a_fenced_one(tmp_path: Pa
 
 
 async def test_a_leader_that_is_deposed_meanwhile_answers_so(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         assert (await cluster[1].produce("t", batch(3))).error is None
         cluster.cut_links.add(frozenset((1, 3)))
         waiting = asyncio.create_task(delete(cluster, 3))
@@ -61,8 +58,7 @@ async def test_a_leader_that_is_deposed_meanwhile_answers_so(tmp_path: Path) -> 
 
 
 async def test_after_a_kill_of_all_nobody_begins_before_what_was_answered(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         for node in (1, 2, 3):
@@ -77,8 +73,7 @@ async def test_after_a_kill_of_all_nobody_begins_before_what_was_answered(tmp_pa
 
 async def test_while_an_eligible_replica_is_away_nothing_is_deleted(tmp_path: Path) -> None:
     """It would be elected cleanly, and bring the records back."""
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         await eventually(lambda: cluster[1].partition("t").high_watermark == 5)
@@ -95,8 +90,7 @@ async def test_while_an_eligible_replica_is_away_nothing_is_deleted(tmp_path: Pa
 
 
 async def test_one_whose_directory_failed_is_away_too(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         assert (await cluster[1].produce("t", batch(5))).error is None
         cluster.controller.change(
             "t", isr=(1,), elr=(3,), directories=(ZERO_UUID, ZERO_UUID, Uuid(b"another-director"))
@@ -106,8 +100,7 @@ async def test_one_whose_directory_failed_is_away_too(tmp_path: Path) -> None:
 
 
 async def test_one_that_becomes_eligible_and_dies_meanwhile_is_waited_for(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         assert (await cluster[1].produce("t", batch(5))).error is None
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         waiting = asyncio.create_task(delete(cluster, 3, timeout_ms=300))
@@ -121,8 +114,7 @@ async def test_one_that_becomes_eligible_and_dies_meanwhile_is_waited_for(tmp_pa
 
 async def test_what_the_controller_answers_before_its_image_says_who_is_eligible(tmp_path: Path) -> None:
     """The answer to a shrinking ISR names no eligible replicas: until the image does, whoever left may be one."""
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         assert (await cluster[1].produce("t", batch(5))).error is None
         for broker_id in (2, 3):
             await cluster[broker_id].kill()

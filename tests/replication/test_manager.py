@@ -53,8 +53,7 @@ def assert_equal_logs(cluster: MiniCluster, name: str, partition: int = 0) -> No
 
 @BOTH_MODES
 async def test_acks_all_means_on_every_replica_and_consumers_see_it(tmp_path: Path, log_config: LogConfig) -> None:
-    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=log_config).with_topic("t") as cluster:
         for number in range(20):
             outcome = await cluster[1].produce("t", batch(3))
             assert outcome.error is None and outcome.base_offset == 3 * number
@@ -65,8 +64,7 @@ async def test_acks_all_means_on_every_replica_and_consumers_see_it(tmp_path: Pa
 
 
 async def test_acks_all_is_not_answered_while_a_member_has_not_flushed(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch())
         held: list[object] = []
         release = asyncio.Event()
@@ -114,8 +112,7 @@ async def test_a_partition_with_a_flush_pending_is_left_out_of_the_fetch_and_the
 
 @BOTH_MODES
 async def test_acks_one_waits_for_our_own_log_only(tmp_path: Path, log_config: LogConfig) -> None:
-    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=log_config).with_topic("t") as cluster:
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         outcome = await cluster[1].produce("t", batch(), acks=1)
         partition = cluster[1].partition("t")
@@ -138,8 +135,7 @@ async def test_acks_zero_is_answered_inside_the_call(tmp_path: Path) -> None:
 
 
 async def test_refusals_of_a_produce(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=MIN_TWO) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO).with_topic("t") as cluster:
         assert isinstance((await cluster[1].produce("t", batch(), acks=2)).error, InvalidRequiredAcks)
         assert isinstance((await cluster[1].produce("none", batch())).error, UnknownTopicOrPartition)
         elsewhere = await cluster[2].produce("t", batch())
@@ -205,8 +201,7 @@ async def test_one_bad_partition_does_not_spoil_the_others_of_a_request(tmp_path
 async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         cluster.cut_links.add(frozenset((1, 2)))
         outcome = await cluster[1].produce("t", batch(), timeout_ms=500)
         assert isinstance(outcome.error, RequestTimedOut)
@@ -222,8 +217,7 @@ async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_t
 
 
 async def test_isr_falling_below_min_fails_what_is_parked(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=MIN_TWO) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO).with_topic("t") as cluster:
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         produce = asyncio.create_task(cluster[1].produce("t", batch()))
         await asyncio.sleep(0.02)
@@ -232,8 +226,7 @@ async def test_isr_falling_below_min_fails_what_is_parked(tmp_path: Path) -> Non
 
 
 async def test_a_silent_follower_leaves_the_isr_and_comes_back_with_all_data(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200).with_topic("t") as cluster:
         await cluster[1].produce("t", batch())
         cluster.cut_links.add(frozenset((1, 3)))
         outcome = await cluster[1].produce("t", batch(5))
@@ -249,8 +242,7 @@ async def test_a_silent_follower_leaves_the_isr_and_comes_back_with_all_data(tmp
 
 
 async def test_isr_proposals_are_repeated_until_the_controller_answers(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200).with_topic("t") as cluster:
         cluster.controller.is_reachable = False
         cluster.cut_links.add(frozenset((1, 3)))
         produce = asyncio.create_task(cluster[1].produce("t", batch()))
@@ -265,8 +257,7 @@ async def test_isr_proposals_are_repeated_until_the_controller_answers(tmp_path:
 async def test_a_new_leader_makes_the_old_one_cut_what_was_never_committed(
     tmp_path: Path, log_config: LogConfig
 ) -> None:
-    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=log_config).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(4))
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         lost = await cluster[1].produce("t", batch(7, b"lost"), acks=1)
@@ -283,8 +274,7 @@ async def test_a_new_leader_makes_the_old_one_cut_what_was_never_committed(
 
 
 async def test_parked_requests_of_a_deposed_leader_are_sent_on(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         produce = asyncio.create_task(cluster[1].produce("t", batch()))
         consume = asyncio.create_task(cluster[1].consume("t", 0, max_wait_ms=60_000))
@@ -296,8 +286,7 @@ async def test_parked_requests_of_a_deposed_leader_are_sent_on(tmp_path: Path) -
 
 
 async def test_leadership_wanders_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         acknowledged: list[bytes] = []
         for turn in range(12):
             leader = 1 + turn % 3
@@ -316,8 +305,7 @@ async def test_leadership_wanders_and_nothing_acknowledged_is_lost(tmp_path: Pat
 
 
 async def test_a_killed_follower_comes_back_and_rejoins(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3))
         await cluster[3].kill()
         cluster.controller.change("t", isr=(1, 2))
@@ -332,8 +320,7 @@ async def test_a_broker_leads_only_what_its_present_life_was_given(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].kill()
         await cluster[1].start()
         assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING], "every restart brings this"
@@ -357,8 +344,7 @@ async def test_what_went_away_while_a_broker_was_down_is_removed_once_it_knows_i
 
 
 async def test_a_killed_leader_comes_back_as_follower_with_the_acknowledged_data(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3, b"kept"))
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         await cluster[1].produce("t", batch(3, b"lost"), acks=1)
@@ -373,8 +359,7 @@ async def test_a_killed_leader_comes_back_as_follower_with_the_acknowledged_data
 
 
 async def test_a_clean_restart_remembers_the_high_watermark(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3))
         await eventually(lambda: cluster[2].partition("t").high_watermark == 3)
         await cluster[2].stop()
@@ -384,8 +369,7 @@ async def test_a_clean_restart_remembers_the_high_watermark(tmp_path: Path) -> N
 
 
 async def test_an_idle_partition_tells_its_followers_the_high_watermark(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3))
         await eventually(lambda: all(broker.partition("t").high_watermark == 3 for broker in cluster.brokers.values()))
         assert cluster[1].manager is not None and cluster[1].manager.stats.high_watermark_pushes > 0
@@ -445,8 +429,7 @@ async def test_idle_partitions_are_left_out_of_a_busy_ones_fetches_but_not_forgo
 
 
 async def test_a_follower_below_the_leaders_log_start_starts_over_there(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200).with_topic("t") as cluster:
         cluster.cut_links.add(frozenset((1, 3)))
         cluster.controller.change("t", isr=(1, 2))
         for _ in range(5):
@@ -460,8 +443,7 @@ async def test_a_follower_below_the_leaders_log_start_starts_over_there(tmp_path
 
 
 async def test_a_fetch_of_an_earlier_life_is_refused(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         manager = cluster[1].manager
         assert manager is not None
         given: list[list[FetchOutcome]] = []
@@ -471,8 +453,7 @@ async def test_a_fetch_of_an_earlier_life_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_long_poll_ends_with_data_with_its_deadline_or_with_its_connection(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         waiting = asyncio.create_task(cluster[1].consume("t", 0, max_wait_ms=60_000))
         await asyncio.sleep(0.02)
         assert not waiting.done()
@@ -491,8 +472,7 @@ async def test_a_long_poll_ends_with_data_with_its_deadline_or_with_its_connecti
 
 
 async def test_min_bytes_waits_for_enough(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         manager = cluster[1].manager
         assert manager is not None
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
@@ -534,8 +514,7 @@ async def test_a_bounded_answer_gives_one_batch_and_not_more_than_asked(tmp_path
 
 
 async def test_deleting_a_topic_answers_who_waits_and_a_new_one_of_its_name_starts_empty(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3))
         waiting = asyncio.create_task(cluster[1].consume("t", 3, max_wait_ms=60_000))
         await asyncio.sleep(0.02)
@@ -549,8 +528,7 @@ async def test_deleting_a_topic_answers_who_waits_and_a_new_one_of_its_name_star
 async def test_a_log_of_a_topic_that_was_deleted_while_we_were_away_is_not_taken_for_the_new_one(
     tmp_path: Path,
 ) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         await cluster[1].produce("t", batch(3))
         await cluster[3].stop()
         cluster.controller.delete("t")
@@ -563,8 +541,7 @@ async def test_a_log_of_a_topic_that_was_deleted_while_we_were_away_is_not_taken
 async def test_an_image_older_than_the_log_takes_nothing_from_it(tmp_path: Path) -> None:
     """A restarted broker hears of the topic's predecessor first: it removed the log of the present topic, although what was
     committed counted on it (node simulation, seed 3013, once metadata came from snapshots)."""
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         older = cluster.controller.image
         cluster.controller.delete("t")
         cluster.controller.create("t", topic_id=topic_id_of("second"))
@@ -581,8 +558,7 @@ async def test_a_restarted_broker_follows_nobody_before_it_has_heard_of_its_own_
     """The image it reads first may name a leader of before the epoch that it led itself. Following that one, if it is deposed
     and does not know it, cut what was committed since, while the controller took us for one who holds it (node simulation,
     seed 337779984)."""
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         older = cluster.controller.image
         cluster.controller.change("t", leader=3)
         await cluster[3].produce("t", batch(3))
@@ -605,8 +581,7 @@ async def test_a_restarted_broker_follows_nobody_before_it_has_heard_of_its_own_
 
 
 async def test_internal_appends_resolve_with_their_last_offset(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         manager = cluster[1].manager
         assert manager is not None
         tp = TopicPartition("t", 0)
@@ -619,8 +594,7 @@ async def test_internal_appends_resolve_with_their_last_offset(tmp_path: Path) -
 
 
 async def test_a_failed_directory_gives_its_partitions_up_and_the_others_go_on(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200).with_topic("t") as cluster:
         await cluster[1].produce("t", batch())
         failed: list[str] = []
         cluster[1].listener.hear_failed = failed.append
@@ -640,8 +614,7 @@ async def test_a_failed_directory_gives_its_partitions_up_and_the_others_go_on(t
 
 
 async def test_raising_min_insync_replicas_stops_and_lowering_it_frees_the_high_watermark(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=MIN_TWO, lag_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO, lag_ms=50).with_topic("t") as cluster:
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         cluster.controller.change("t", isr=(1,))
         assert (await cluster[1].produce("t", batch(), acks=1)).error is None
@@ -655,8 +628,7 @@ async def test_raising_min_insync_replicas_stops_and_lowering_it_frees_the_high_
 
 async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp_path: Path) -> None:
     """Else the records wait, and who wrote them, until somebody writes again."""
-    async with MiniCluster(tmp_path, log_config=PAGE_CACHE) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=PAGE_CACHE).with_topic("t") as cluster:
         cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
         produced = asyncio.create_task(cluster[1].produce("t", batch(), timeout_ms=3_000))
         await eventually(lambda: cluster[1].partition("t").log.written_end_offset == 1)
@@ -669,8 +641,7 @@ async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp
 
 
 async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=PAGE_CACHE) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=PAGE_CACHE).with_topic("t") as cluster:
         for _ in range(4):
             assert (await cluster[1].produce("t", batch(3))).error is None
         manager, partition = cluster[1].manager, cluster[1].partition("t")
@@ -710,8 +681,7 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
 
 
 async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         manager = cluster[2].manager
         assert manager is not None
         fetcher = manager.followers.fetcher_of(TopicPartition("t", 0))
@@ -723,8 +693,7 @@ async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp
 
 async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new_one(tmp_path: Path) -> None:
     dated = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
-    async with MiniCluster(tmp_path, log_config=dated) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=dated).with_topic("t") as cluster:
         manager, clock = cluster[1].manager, itertools.count(1_000)
         assert manager is not None
         manager.appends._clock_ms = lambda: next(clock)

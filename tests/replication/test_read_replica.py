@@ -98,8 +98,7 @@ async def read(
 
 
 async def test_a_follower_serves_consumers_up_to_its_high_watermark(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         assert (await cluster[1].produce("t", batch(3))).error is None
         await eventually(lambda: cluster[2].partition("t").high_watermark == 3)
         whole = await read(cluster[2], 0)
@@ -114,8 +113,7 @@ async def test_a_follower_serves_consumers_up_to_its_high_watermark(tmp_path: Pa
 
 
 async def test_a_follower_holds_to_the_leader_epoch_that_the_consumer_knows(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path).with_topic("t") as cluster:
         cluster.controller.change("t", leader=2)
         assert cluster[3].partition("t").leader_epoch == 1
         codes = []

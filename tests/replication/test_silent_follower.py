@@ -17,8 +17,9 @@ SILENCE_MS = 600
 
 
 async def test_writes_go_on_without_a_follower_that_is_cut_off_and_it_comes_back(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS).with_topic(
+        "t"
+    ) as cluster:
         assert (await cluster[1].produce("t", batch())).error is None
         cluster.cut_links.add(frozenset((1, 3)))
         assert (await cluster[1].produce("t", batch(), timeout_ms=8_000)).error is None
@@ -29,8 +30,9 @@ async def test_writes_go_on_without_a_follower_that_is_cut_off_and_it_comes_back
 
 
 async def test_a_follower_that_nobody_waits_for_keeps_its_place(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS).with_topic(
+        "t"
+    ) as cluster:
         cluster.cut_links.add(frozenset((1, 3)))
         assert (await cluster[1].produce("t", batch(), acks=1)).error is None
         partition = cluster[1].partition("t")
@@ -42,8 +44,9 @@ async def test_a_follower_that_nobody_waits_for_keeps_its_place(tmp_path: Path) 
 async def test_a_slow_flush_is_not_taken_for_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing else to ask for it fetches nothing, now and then."""
     monkeypatch.setattr(fetcher, "ALIVE_EVERY_MS", 50)
-    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=MIN_TWO, fetch_wait_ms=50, silence_ms=SILENCE_MS).with_topic(
+        "t"
+    ) as cluster:
         assert (await cluster[1].produce("t", batch())).error is None
         begin_flush, held = cluster[3].disk.begin_flush, []
         cluster[3].disk.begin_flush = lambda *flush: held.append(flush)  # type: ignore[method-assign]

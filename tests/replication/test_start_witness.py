@@ -100,8 +100,7 @@ def test_a_follower_takes_its_leaders_word(tmp_path: Path) -> None:
 
 
 async def test_a_leader_that_lost_its_log_starts_shows_no_deleted_records(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, fetch_wait_ms=50).with_topic("t") as cluster:
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         for node in (1, 2, 3):

@@ -38,8 +38,7 @@ async def test_retention_in_any_order_after_an_election_stops_nobody(tmp_path: P
 
 async def test_a_replica_that_begins_within_a_batch_takes_it(tmp_path: Path) -> None:
     """DeleteRecords may name any record; what a leader sends are whole batches."""
-    async with MiniCluster(tmp_path, log_config=FSYNC) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, log_config=FSYNC).with_topic("t") as cluster:
         await cluster[3].stop()
         cluster.controller.change("t", isr=(1, 2))
         assert (await cluster[1].produce("t", batch(5))).error is None

@@ -88,8 +88,7 @@ def test_each_side_is_throttled_by_its_own_keys() -> None:
 @pytest.mark.parametrize("side", ["as_leader", "as_follower"])
 async def test_a_replica_out_of_sync_waits_for_its_throttle_and_nobody_waits_for_it(side: str, tmp_path: Path) -> None:
     """Of three, 3 is cut off until it is out of the ISR; its return is throttled to a crawl, and then let go."""
-    async with MiniCluster(tmp_path, lag_ms=200, fetch_wait_ms=50) as cluster:
-        cluster.controller.create("t")
+    async with MiniCluster(tmp_path, lag_ms=200, fetch_wait_ms=50).with_topic("t") as cluster:
         cluster.cut_links.add(frozenset((1, 3)))
         assert (await cluster[1].produce("t", batch(20))).error is None, "the ISR shrinks, then it is committed"
         assert cluster[1].partition("t").isr.committed == {1, 2}

@@ -304,3 +304,12 @@ def open_file(path: Path, data: bytes) -> File:
     """A file of the real disk with that content."""
     path.write_bytes(data)
     return RealDisk().open(path)
+
+
+@asynccontextmanager
+async def connected(
+    services: BrokerServices, config: NetworkConfig | None = None, **more: Any
+) -> AsyncIterator[tuple[KafkaServer, RawClient]]:
+    """running_server, and a client of it."""
+    async with running_server(services, config, **more) as server:
+        yield server, await RawClient.connect(server, more.get("listener", LISTENER))

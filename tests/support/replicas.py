@@ -689,10 +689,18 @@ class MiniCluster:
         self.fetches: list[tuple[int, int, list[int]]] = []
         self.brokers = {number: MemoryBroker(self, number) for number in range(1, brokers + 1)}
         self.controller.brokers = self.brokers
+        self._topic = ""
+
+    def with_topic(self, name: str) -> MiniCluster:
+        """Itself, which begins with a topic of one partition, as the controller's `create` makes it."""
+        self._topic = name
+        return self
 
     async def __aenter__(self) -> MiniCluster:
         for broker in self.brokers.values():
             await broker.start()
+        if self._topic:
+            self.controller.create(self._topic)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -27,8 +27,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         loop.close()
 
 
-def runs(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Decorates a test that is a coroutine."""
+def on_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorate a test that is a coroutine, so that its clock jumps from timer to timer."""
 
     @wraps(test)
     def run_it(*args: P.args, **named: P.kwargs) -> None:

@@ -76,6 +76,7 @@ from tests.support.listener import (
     TOPIC,
     TOPIC_ID,
     RawClient,
+    connected,
     make_image,
     make_services,
     running_server,
@@ -157,8 +158,7 @@ KEYS = (
 
 @pytest.mark.parametrize("version", range(14))
 async def test_metadata_names_brokers_leaders_and_replicas_in_every_version(version: int) -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         request = MetadataRequest(topics=[] if version == 0 else None)
         for _ in range(2):  # the second answer comes from the cache
             answer = await client.call(request, version)
@@ -182,8 +182,7 @@ async def test_metadata_names_brokers_leaders_and_replicas_in_every_version(vers
 
 async def test_the_cached_answer_goes_with_the_image_it_was_made_from() -> None:
     cache = MetadataCache(make_image())
-    async with running_server(make_services(metadata=cache)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(metadata=cache)) as (_, client):
         assert len((await client.call(MetadataRequest(topics=None), 12)).topics[0].partitions) == 3
         cache._image = make_image(partitions=5)
         assert len((await client.call(MetadataRequest(topics=None), 12)).topics[0].partitions) == 5
@@ -191,8 +190,7 @@ async def test_the_cached_answer_goes_with_the_image_it_was_made_from() -> None:
 
 async def test_an_empty_list_names_no_topic_and_unknown_names_and_ids_have_their_errors() -> None:
     services = make_services(config=ApiConfig(auto_create_topics_enable=False))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         assert (await client.call(MetadataRequest(topics=[]), 12)).topics == []
         stranger = Uuid(b"no-such-topic-id")
         asked = [
@@ -223,8 +221,7 @@ class SilentController:
 
 async def test_metadata_of_a_missing_topic_does_not_wait_for_a_controller_that_is_not_there() -> None:
     controller = SilentController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         request = MetadataRequest(topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name=TOPIC)])
         answer = await asyncio.wait_for(client.call(request, 12), 20)  # the controller's own time is 30 s
         assert [(topic.name, topic.error_code) for topic in answer.topics] == [
@@ -236,8 +233,7 @@ async def test_metadata_of_a_missing_topic_does_not_wait_for_a_controller_that_i
 
 async def test_one_request_brings_a_bounded_number_of_topics_into_being() -> None:
     controller = RememberingController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{i}") for i in range(2_000)])
         answer = await client.call(request, 12)
         assert {topic.error_code for topic in answer.topics} == {ErrorCode.LEADER_NOT_AVAILABLE}
@@ -246,8 +242,7 @@ async def test_one_request_brings_a_bounded_number_of_topics_into_being() -> Non
 
 
 async def test_a_topic_that_is_named_twice_is_answered_once_and_ids_count_from_version_12_on() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         twice = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)] * 2)
         by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=TOPIC_ID)])
         for version in (0, 9, 12):
@@ -261,8 +256,7 @@ async def test_a_topic_that_is_named_twice_is_answered_once_and_ids_count_from_v
 
 async def test_what_anybody_may_do_is_reported_when_asked() -> None:
     unknown, topic_operations, cluster_operations = -(2**31), 3576, 8096
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         asked = MetadataRequest(
             topics=[MetadataRequestTopic(name=TOPIC)],
             include_topic_authorized_operations=True,
@@ -285,8 +279,7 @@ async def test_what_anybody_may_do_is_reported_when_asked() -> None:
 async def test_asking_creates_a_topic_where_both_sides_allow_it() -> None:
     controller = RememberingController()
     services = make_services(controller=controller, config=ApiConfig(num_partitions=4, default_replication_factor=2))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         names = ["new", TOPIC, "bad-new", "__consumer_offsets", "in valid"]
         asked = [MetadataRequestTopic(name=name) for name in names]
         answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 12)
@@ -314,8 +307,7 @@ async def test_metadata_has_the_addresses_of_the_listener_that_was_asked() -> No
 
 
 async def test_partitions_are_described_page_by_page() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         request = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name=TOPIC), TopicRequest(name="absent")], response_partition_limit=2
         )
@@ -338,8 +330,7 @@ async def test_partitions_are_described_page_by_page() -> None:
 async def test_topics_are_created_with_defaults_and_refused_one_by_one(version: int) -> None:
     controller = RememberingController()
     services = make_services(controller=controller, config=ApiConfig(num_partitions=6, default_replication_factor=3))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         config = CreatableTopicConfig(name="retention.ms", value="77")
         request = CreateTopicsRequest(
             topics=[
@@ -380,8 +371,7 @@ async def test_topics_are_created_with_defaults_and_refused_one_by_one(version: 
 
 
 async def test_a_controller_that_cannot_be_reached_refuses_every_topic() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")]), 7)
         assert [(topic.name, topic.error_code) for topic in created.topics] == [
             ("a", ErrorCode.NOT_CONTROLLER),
@@ -394,8 +384,7 @@ async def test_a_controller_that_cannot_be_reached_refuses_every_topic() -> None
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_topics_are_deleted_by_name_and_by_id(version: int) -> None:
     controller = RememberingController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         request = DeleteTopicsRequest(topic_names=["one", "bad", "two", "two"], timeout_ms=1000)
         if version >= 6:
             request = DeleteTopicsRequest(
@@ -417,8 +406,7 @@ async def test_topics_are_deleted_by_name_and_by_id(version: int) -> None:
 
 async def test_a_topic_named_by_name_and_by_id_is_not_deleted() -> None:
     controller = RememberingController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         both = [DeleteTopicState(name=TOPIC), DeleteTopicState(name=None, topic_id=TOPIC_ID)]
         (reported,) = (await client.call(DeleteTopicsRequest(topics=both, timeout_ms=1000), 6)).responses
         assert (reported.name, reported.topic_id, reported.error_code) == (TOPIC, TOPIC_ID, ErrorCode.INVALID_REQUEST)
@@ -427,16 +415,14 @@ async def test_a_topic_named_by_name_and_by_id_is_not_deleted() -> None:
 
 async def test_deletion_may_be_switched_off() -> None:
     services = make_services(controller=RememberingController(), config=ApiConfig(delete_topic_enable=False))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         answer = await client.call(DeleteTopicsRequest(topic_names=["one"], timeout_ms=1000), 5)
         assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
 
 
 async def test_topics_grow() -> None:
     controller = RememberingController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name="one", count=9, assignments=None),
@@ -458,8 +444,7 @@ async def test_topics_grow() -> None:
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_a_topics_configs_say_where_each_value_comes_from(version: int) -> None:
     services = make_services(metadata=MetadataCache(configured_image()), broker_keys=lambda: KEYS)
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None),
@@ -506,8 +491,7 @@ async def test_describing_the_same_resource_again_and_again_costs_one_descriptio
         return KEYS
 
     services = make_services(metadata=MetadataCache(configured_image()), broker_keys=count_keys)
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         names = [(2, TOPIC), (4, "1"), (4, "")] * 500
         resources = [
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -549,8 +533,7 @@ async def test_a_description_of_many_resources_gives_way_and_ends_at_its_bound(
 async def test_an_error_that_quotes_a_long_name_is_an_answer(version: int) -> None:
     """Its words did not fit the wire's 32,767 bytes: the connection ended as by a bug."""
     services = make_services(controller=RememberingController(), metadata=MetadataCache(configured_image()))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (server, client):
         name = "x" * 32_767
         replaced = ReplacedResource(resource_type=2, resource_name=name, configs=[])
         answer = await client.call(AlterConfigsRequest(resources=[replaced]), version)
@@ -562,8 +545,7 @@ async def test_an_error_that_quotes_a_long_name_is_an_answer(version: int) -> No
 
 async def test_a_broker_describes_itself_and_what_holds_for_all() -> None:
     services = make_services(metadata=MetadataCache(configured_image()), broker_keys=lambda: KEYS)
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         resources = [
             DescribeConfigsResource(resource_type=4, resource_name=name, configuration_keys=None)
             for name in ("1", "", "2")
@@ -581,8 +563,7 @@ async def test_a_broker_describes_itself_and_what_holds_for_all() -> None:
 async def test_configs_are_changed_one_by_one_or_replaced() -> None:
     controller = RememberingController()
     services = make_services(controller=controller, metadata=MetadataCache(configured_image()))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
@@ -634,8 +615,7 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
 async def test_log_levels_are_read_and_changed_on_the_broker_that_is_asked() -> None:
     name, package = fetcher.__name__, "barnabas_replication"
     controller = RememberingController()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
 
         async def levels() -> dict[str, tuple[str, int]]:
             resource = DescribeConfigsResource(resource_type=8, resource_name="1", configuration_keys=None)
@@ -673,8 +653,7 @@ async def test_log_levels_are_read_and_changed_on_the_broker_that_is_asked() -> 
 
 
 async def test_config_resources_are_listed() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         everything = await client.call(ListConfigResourcesRequest(resource_types=[]), 1)
         found = [(resource.resource_type, resource.resource_name) for resource in everything.config_resources]
         assert found == [(2, TOPIC), (4, "1"), (4, "2"), (8, "1"), (8, "2")]
@@ -684,8 +663,7 @@ async def test_config_resources_are_listed() -> None:
 
 
 async def test_the_cluster_is_described() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         for version in range(3):
             answer = await client.call(DescribeClusterRequest(), version)
             assert (answer.cluster_id, answer.controller_id) == (CLUSTER_ID, 1)
@@ -711,8 +689,7 @@ async def test_the_quorum_is_described() -> None:
         return description
 
     address = Voter(voter.key, "controller.example", 19092)
-    async with running_server(make_services(quorum_description=from_the_leader, voters=lambda: (address,))) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(quorum_description=from_the_leader, voters=lambda: (address,))) as (_, client):
         request = DescribeQuorumRequest(
             topics=[
                 DescribeQuorumRequestTopicData(
@@ -745,8 +722,7 @@ async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> No
 
     directory = Uuid(b"directory-of-4..")
     voter = Voter(ReplicaKey(BrokerId(4), directory), "controller.example", 19093)
-    async with running_server(make_services(change_voters=change)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(change_voters=change)) as (server, client):
 
         def adding(**more: Any) -> AddRaftVoterRequest:
             fields: dict[str, Any] = {
@@ -783,8 +759,7 @@ async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> No
 
 
 async def test_producer_ids_are_given_once_and_transactions_refused_before_every_node_serves_them() -> None:
-    async with running_server(make_services(transactions=SimpleNamespace(server_version=lambda: 0))) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(transactions=SimpleNamespace(server_version=lambda: 0))) as (_, client):
         given = []
         for version in range(6):
             answer = await client.call(InitProducerIdRequest(transactional_id=None), version)

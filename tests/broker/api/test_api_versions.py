@@ -17,7 +17,7 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from barnabas_wire.kafka.schema import decode_response, message_classes
-from tests.support.listener import RawClient, make_services, running_server
+from tests.support.listener import RawClient, connected, make_services, running_server
 
 ADVERTISED = {
     ApiKey.PRODUCE: (0, 13),
@@ -116,8 +116,7 @@ async def test_a_listener_imports_a_handler_with_the_first_request(monkeypatch: 
 
 async def test_every_version_is_answered_with_the_whole_table() -> None:
     registry.load_handlers()
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         for version in range(6):
             answer = await client.call(ApiVersionsRequest(), version)
             ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
@@ -136,8 +135,7 @@ async def test_every_version_is_answered_with_the_whole_table() -> None:
 async def test_a_client_that_means_another_cluster_or_node_is_sent_back_to_its_bootstrap() -> None:
     """KIP-1242: a node's address may be another's by now, of another cluster."""
     services = make_services()
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         for cluster_id, node_id, code in (
             (None, -1, ErrorCode.NONE),
             (services.cluster_id, int(services.node_id), ErrorCode.NONE),
@@ -156,15 +154,13 @@ async def test_prepare_txn_is_offered_from_its_feature_level_on() -> None:
     services = make_services()
     for levels in ({}, {TWO_PHASE_VERSION: 1}):
         image = replace(services.metadata.image, features=FeaturesImage(levels=levels))
-        async with running_server(make_services(metadata=MetadataCache(image))) as server:
-            client = await RawClient.connect(server)
+        async with connected(make_services(metadata=MetadataCache(image))) as (_, client):
             answer = await client.call(ApiVersionsRequest(), 4)
             assert (ApiKey.PREPARE_TXN in {entry.api_key for entry in answer.api_keys}) is bool(levels)
 
 
 async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_and_the_range_to_retry_in() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         # A header as the client believes it to be: flexible, with whatever body follows.
         body = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0" + b"\x05java\x034.9\0"
         await client.send(struct.pack(">i", len(body)) + body)
@@ -178,7 +174,6 @@ async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_an
 
 
 async def test_it_may_be_asked_again_at_any_time() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         for _ in range(3):
             assert (await client.call(ApiVersionsRequest(), 3)).error_code == 0

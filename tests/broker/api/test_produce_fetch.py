@@ -38,6 +38,7 @@ from tests.support.listener import (
     TOPIC_ID,
     RawClient,
     RememberingReplicas,
+    connected,
     make_services,
     running_server,
 )
@@ -73,8 +74,7 @@ def asked(*partitions: int, name: str = TOPIC, topic_id: Uuid = TOPIC_ID) -> Fet
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_every_partition_is_answered_in_every_version(version: int) -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         answer = await client.call(ProduceRequest(acks=-1, topic_data=[topic(0, 1, 2)]), version)
         (reported,) = answer.responses
         assert (reported.topic_id if version >= 13 else reported.name) == (TOPIC_ID if version >= 13 else TOPIC)
@@ -98,8 +98,7 @@ class Refusing(RememberingReplicas):
 @pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
 async def test_a_refused_batch_names_its_invalid_records(version: int) -> None:
     for records in ([1, 4], []):
-        async with running_server(make_services(replica_manager=Refusing(records))) as server:
-            client = await RawClient.connect(server)
+        async with connected(make_services(replica_manager=Refusing(records))) as (_, client):
             answer = await client.call(ProduceRequest(acks=-1, topic_data=[topic(0)]), version)
             (refused,) = answer.responses[0].partition_responses
             assert refused.error_code == ErrorCode.INVALID_RECORD
@@ -112,8 +111,7 @@ async def test_a_refused_batch_names_its_invalid_records(version: int) -> None:
 
 async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         request = ProduceRequest(acks=1, topic_data=[topic(4, topic_id=STRANGER), topic(1)])
         answer = await client.call(request, 13)
         assert [reported.topic_id for reported in answer.responses] == [STRANGER, TOPIC_ID]
@@ -148,8 +146,7 @@ async def test_an_id_does_not_give_its_name_away(operation: str | None, is_named
     access = AccessControl(
         Authorizer(), acls=lambda: AclsImage(entries=entries), on_denied=lambda *told: denied.append(told[3])
     )
-    async with running_server(make_services(access=access)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(access=access)) as (_, client):
         answers = [
             (await client.call(ProduceRequest(acks=1, topic_data=[topic(0, topic_id=each)]), 13))
             .responses[0]
@@ -166,8 +163,7 @@ async def test_an_id_does_not_give_its_name_away(operation: str | None, is_named
 
 async def test_only_unknown_ids_never_reach_the_replicas() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0, topic_id=STRANGER)]), 13)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         fetched = await client.call(FetchRequest(topics=[asked(0, topic_id=STRANGER)]), 17)
@@ -178,8 +174,7 @@ async def test_only_unknown_ids_never_reach_the_replicas() -> None:
 
 @pytest.mark.parametrize("version", [9, 10, 13])
 async def test_a_refused_producer_is_reported_who_leads_and_where(version: int) -> None:
-    async with running_server(make_services(replica_manager=NotLeading())) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=NotLeading())) as (server, client):
         answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0)]), version)
         part = answer.responses[0].partition_responses[0]
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -201,8 +196,7 @@ async def test_hints_name_the_listener_that_was_asked() -> None:
 
 @pytest.mark.parametrize("version", [11, 12, 15, 16, 18])
 async def test_a_refused_consumer_is_reported_who_leads_and_where(version: int) -> None:
-    async with running_server(make_services(replica_manager=NotLeading())) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=NotLeading())) as (_, client):
         answer = await client.call(FetchRequest(topics=[asked(0)]), version)
         part = answer.responses[0].partitions[0]
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -215,8 +209,7 @@ async def test_a_refused_consumer_is_reported_who_leads_and_where(version: int) 
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_versions_0_to_2_of_produce_are_refused_in_their_own_layout(version: int) -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         body = struct.pack(">hiih3siii", 1, 1000, 1, 3, b"old", 1, 6, 4) + b"data"
         frame = struct.pack(">hhih", ApiKey.PRODUCE, version, 5, -1) + body
         await client.send(struct.pack(">i", len(frame)) + frame)
@@ -243,8 +236,7 @@ async def test_a_transactional_produce_goes_by_the_transactions_coordinator(vers
 
     replicas = RememberingReplicas()
     services = make_services(replica_manager=replicas, transactional=SimpleNamespace(append_records=append_records))
-    async with running_server(services) as server:
-        client = await RawClient.connect(server)
+    async with connected(services) as (_, client):
         answer = await client.call(
             ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic(0), topic(1, name="more")]), version
         )
@@ -259,8 +251,7 @@ async def test_a_transactional_produce_goes_by_the_transactions_coordinator(vers
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_every_partition_of_a_fetch_is_answered_in_every_version(version: int) -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         answer = await client.call(FetchRequest(isolation_level=1, topics=[asked(2, 0)]), version)
         (reported,) = answer.responses
         assert [(part.partition_index, part.high_watermark) for part in reported.partitions] == [(2, 7), (0, 7)]
@@ -271,8 +262,7 @@ async def test_every_partition_of_a_fetch_is_answered_in_every_version(version: 
 
 async def test_a_followers_identity_is_read_from_where_its_version_puts_it() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         await client.call(FetchRequest(replica_id=3, topics=[asked(0)]), 12)
         await client.call(
             FetchRequest(replica_state=ReplicaState(replica_id=3, replica_epoch=44), topics=[asked(0)]), 17
@@ -309,16 +299,14 @@ async def test_divergence_is_reported() -> None:
                 for p in partitions
             ]
 
-    async with running_server(make_services(replica_manager=Diverging())) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=Diverging())) as (_, client):
         answer = await client.call(FetchRequest(topics=[asked(0)]), 12)
         epoch = answer.responses[0].partitions[0].diverging_epoch
         assert (epoch.epoch, epoch.end_offset) == (3, 17)
 
 
 async def test_no_fetch_session_is_ever_opened() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         opened = await client.call(FetchRequest(session_id=0, session_epoch=0, topics=[asked(0)]), 12)
         assert (opened.error_code, opened.session_id) == (0, 0)
         assert len(opened.responses) == 1
@@ -333,8 +321,7 @@ async def test_no_fetch_session_is_ever_opened() -> None:
 
 
 async def test_an_empty_produce_is_answered() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         answer = await asyncio.wait_for(client.call(ProduceRequest(acks=1), 9), 10)
         assert answer.responses == []
 

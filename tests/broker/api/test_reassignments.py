@@ -33,7 +33,7 @@ from barnabas_wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from barnabas_wire.kafka.messages.unregister_broker import UnregisterBrokerRequest
-from tests.support.listener import RawClient, make_services, running_server
+from tests.support.listener import connected, make_services
 
 
 class Controller:
@@ -87,8 +87,7 @@ class Controller:
 @pytest.mark.parametrize("version", [0, 1])
 async def test_reassignments_are_answered_once_each_and_doubles_are_not_sent(version: int) -> None:
     controller = Controller()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         parts = [ReassignablePartition(1, [3, 2]), ReassignablePartition(9, [1]), ReassignablePartition(2, None)]
         doubled = [ReassignablePartition(5, [1]), ReassignablePartition(5, [2])]
         request = AlterPartitionReassignmentsRequest(
@@ -109,8 +108,7 @@ async def test_reassignments_are_answered_once_each_and_doubles_are_not_sent(ver
 
 async def test_ongoing_reassignments_are_reported_by_topic() -> None:
     controller = Controller()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         await client.call(ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsTopics("t", [1, 2])]), 0)
         answer = await client.call(ListPartitionReassignmentsRequest(topics=None), 0)
         assert controller.asked == [(("t", 1), ("t", 2)), None]
@@ -121,8 +119,7 @@ async def test_ongoing_reassignments_are_reported_by_topic() -> None:
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_elections_are_preferred_before_version_1_and_of_either_kind_after(version: int) -> None:
     controller = Controller()
-    async with running_server(make_services(controller=controller)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=controller)) as (_, client):
         request = ElectLeadersRequest(election_type=1, topic_partitions=[TopicPartitions("t", [1, 9, 1])])
         answer = await client.call(request, version)
         [topic] = answer.replica_election_results
@@ -140,8 +137,7 @@ async def test_elections_are_preferred_before_version_1_and_of_either_kind_after
 
 
 async def test_a_refusal_to_forget_a_broker_comes_with_its_reason() -> None:
-    async with running_server(make_services(controller=Controller())) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(controller=Controller())) as (_, client):
         assert (await client.call(UnregisterBrokerRequest(4), 0)).error_code == 0
         refused = await client.call(UnregisterBrokerRequest(9), 0)
         assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not 9")

@@ -38,7 +38,7 @@ from barnabas_wire.kafka.messages.describe_user_scram_credentials import (
 from barnabas_wire.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas_wire.kafka.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.decided_cluster import DecidedCluster
-from tests.support.listener import RawClient, make_services, running_server
+from tests.support.listener import connected, make_services
 
 SECRET = "not-for-the-eyes-of-any-log"
 
@@ -63,8 +63,7 @@ def services_of(decided: Decided) -> Any:
 
 
 async def asked(decided: Decided, *requests: tuple[Any, int]) -> list[Any]:
-    async with running_server(services_of(decided)) as server:
-        client = await RawClient.connect(server)
+    async with connected(services_of(decided)) as (_, client):
         return [await client.call(request, version) for request, version in requests]
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,17 +38,9 @@ from barnabas_replication.controller import AlterPartitionChannel, AlterPartitio
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc.options import SERVER_OPTIONS
-from tests.support import virtual_loop
 from tests.support.controllers import Controllers
 from tests.support.decided_cluster import CLUSTER_ID, make_driver, registration, uuid
-
-
-def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        virtual_loop.run(test(*args, **kwargs))
-
-    return run
+from tests.support.virtual_loop import on_virtual_time
 
 
 async def serve_broker(controllers: Controllers, broker_id: int = 7) -> None:

@@ -58,7 +58,7 @@ def joining(**named: Any) -> ConsumerGroupHeartbeatRequest:
     return replace(request, **named)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_member_joins_stays_and_leaves() -> None:
     async with served() as (_, client):
         for version in (0, 1):
@@ -99,7 +99,7 @@ async def test_a_member_joins_stays_and_leaves() -> None:
         ({"subscribed_topic_names": []}, ErrorCode.NONE),
     ],
 )
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_what_breaks_the_protocols_rules_is_refused_in_words(named: dict[str, Any], code: ErrorCode) -> None:
     async with served() as (bench, client):
         answer = await client.call(joining(**named), 1)
@@ -109,7 +109,7 @@ async def test_what_breaks_the_protocols_rules_is_refused_in_words(named: dict[s
         assert bool(bench.groups.list_groups()) == (code is ErrorCode.NONE)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_topic_that_may_not_be_described_refuses_the_whole_heartbeat() -> None:
     async with served() as (bench, client):
         hidden = {"weather"}
@@ -131,7 +131,7 @@ async def test_a_topic_that_may_not_be_described_refuses_the_whole_heartbeat() -
         assert (group.error_code, group.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_groups_are_described_by_their_own_api_alone() -> None:
     async with served() as (bench, client):
         await client.call(joining(rack_id="r", instance_id="one"), 1)
@@ -167,7 +167,7 @@ def fetch(member_id: str | None, epoch: int) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[group])
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_offsets_go_by_the_members_epoch() -> None:
     async with served() as (_, client):
         await client.call(joining(), 1)
@@ -190,7 +190,7 @@ async def test_offsets_go_by_the_members_epoch() -> None:
             assert group.topics[0].partitions[0].committed_offset == offset
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_nothing_is_served_while_the_feature_is_off() -> None:
     async with group_bench() as bench:
         client = Client(bench)

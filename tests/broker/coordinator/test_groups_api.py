@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,6 +142,14 @@ class Client:
         return member_id, generation
 
 
+@asynccontextmanager
+async def leading() -> AsyncIterator[Client]:
+    """A client of a broker that leads the offsets topic."""
+    async with group_bench() as bench:
+        await bench.lead()
+        yield Client(bench)
+
+
 def commit_request(*partitions: tuple[str, int, int], topic_ids: dict[str, Uuid], **named: Any) -> OffsetCommitRequest:
     """OffsetCommit of (topic, partition, offset) triples, each topic once, in order."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
@@ -166,7 +175,7 @@ def topic_ids(client: Client) -> dict[str, Uuid]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: int) -> None:
     async with group_bench() as bench:
         client = Client(bench)
@@ -194,7 +203,7 @@ async def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: in
         (9, ErrorCode.INVALID_REQUEST),
     ],
 )
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_coordinators_that_do_not_exist_are_refused_key_by_key_with_a_reason(
     key_type: int, code: ErrorCode
 ) -> None:
@@ -208,7 +217,7 @@ async def test_coordinators_that_do_not_exist_are_refused_key_by_key_with_a_reas
         assert all(wanted in f.error_message for f in new.coordinators)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_what_is_not_served_is_refused_for_good_and_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -226,7 +235,7 @@ async def test_what_is_not_served_is_refused_for_good_and_logged_once_a_minute(
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_missing_topic_is_made_and_the_client_told_to_come_again(version: int) -> None:
     image = make_image(topics={name: rows for name, rows in TOPICS.items() if name != OFFSETS_TOPIC})
     async with group_bench(image=image) as bench:
@@ -240,7 +249,7 @@ async def test_a_missing_topic_is_made_and_the_client_told_to_come_again(version
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_member_joins_in_every_version(version: int) -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -254,7 +263,7 @@ async def test_a_member_joins_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_refused_join_keeps_the_members_id(version: int) -> None:
     async with group_bench() as bench:
         request = JoinGroupRequest(
@@ -274,11 +283,9 @@ async def test_a_refused_join_keeps_the_members_id(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_assignment_comes_back_in_every_version(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, generation = await client.join(9)
         request = SyncGroupRequest(
             group_id="g",
@@ -300,11 +307,9 @@ async def test_an_assignment_comes_back_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_heartbeats_are_taken_and_refused_in_every_version(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, generation = await client.stable()
         request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
         assert (await client.call(request, version)).error_code == 0
@@ -319,11 +324,9 @@ async def test_heartbeats_are_taken_and_refused_in_every_version(version: int) -
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_members_leave_in_every_version(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, _ = await client.stable()
         request = LeaveGroupRequest(
             group_id="g",
@@ -339,18 +342,16 @@ async def test_members_leave_in_every_version(version: int) -> None:
             ]
         else:
             assert (await client.call(request, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert bench.groups.describe_group("g").state == "Empty"
+        assert client.bench.groups.describe_group("g").state == "Empty"
 
 
 # ---- offsets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_every_partition_of_a_commit_is_answered_once_and_in_order(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         request = commit_request(
             ("flights", 3, 30),
             ("nowhere", 0, 1),
@@ -368,18 +369,16 @@ async def test_every_partition_of_a_commit_is_answered_once_and_in_order(version
         ]
         named = [topic.topic_id if version >= 10 else topic.name for topic in answer.topics]
         assert named == [topic.topic_id if version >= 10 else topic.name for topic in request.topics]
-        assert [tuple(key) for key in bench.groups.committed_partitions("g")] == [
+        assert [tuple(key) for key in client.bench.groups.committed_partitions("g")] == [
             ("flights", 0),
             ("flights", 3),
             ("weather", 0),
         ]
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_refused_commit_names_its_error_in_every_partition() -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.stable()
         request = commit_request(("flights", 0, 1), ("weather", 0, 1), topic_ids=topic_ids(client))
         answer = await client.call(request, 9)
@@ -388,11 +387,9 @@ async def test_a_refused_commit_names_its_error_in_every_partition() -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_member_commits_in_every_version(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, generation = await client.stable()
         request = commit_request(
             ("flights", 0, 7),
@@ -403,7 +400,7 @@ async def test_a_member_commits_in_every_version(version: int) -> None:
         )
         answer = await client.call(request, version)
         assert answer.topics[0].partitions[0].error_code == 0
-        shard = bench.groups._runtime.shard(bench.groups.partition_for("g"))
+        shard = client.bench.groups._runtime.shard(client.bench.groups.partition_for("g"))
         (value,) = shard.offsets["g"].committed.values()
         assert (value.offset, value.metadata) == (7, "note")
         assert value.leader_epoch == (3 if version >= 6 else -1)
@@ -411,14 +408,12 @@ async def test_a_member_commits_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 9, 10])
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of_its_name(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.call(commit_request(("flights", 1, 11), topic_ids=topic_ids(client)), 9)
         # Made anew while no coordinator was there to see it deleted.
-        bench.metadata.image = make_image(topics=TOPICS, topic_ids_from=2000)
+        client.bench.metadata.image = make_image(topics=TOPICS, topic_ids_from=2000)
         ids = topic_ids(client)
         request = OffsetFetchRequest(
             group_id="g",
@@ -440,12 +435,10 @@ async def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_partition_that_a_fetch_names_again_and_again_is_answered_once(version: int) -> None:
     """Four bytes that name it bring all its metadata back: 64 KiB of requests were 16 MB of answers."""
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         ids = topic_ids(client)
         await client.call(commit_request(("flights", 1, 11), ("flights", 0, 10), topic_ids=ids), 9)
         again = [[1] * 50, [0, 1] * 50]
@@ -465,11 +458,9 @@ async def test_a_partition_that_a_fetch_names_again_and_again_is_answered_once(v
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_no_error(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         ids = topic_ids(client)
         await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=ids), 9)
         asked = [("weather", [7, 0]), ("nowhere", [0]), ("flights", [1])]
@@ -503,11 +494,9 @@ async def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_n
 
 
 @pytest.mark.parametrize("version", [v for v in versions(ApiKey.OFFSET_FETCH) if v >= 2])
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_null_topics_fetch_everything_the_group_has_committed(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         ids = topic_ids(client)
         await client.call(commit_request(("weather", 0, 5), ("flights", 1, 11), topic_ids=ids), 9)
         request = OffsetFetchRequest(
@@ -529,7 +518,7 @@ async def test_null_topics_fetch_everything_the_group_has_committed(version: int
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_fetch_from_a_broker_that_does_not_coordinate_the_group_is_refused(version: int) -> None:
     async with group_bench() as bench:
         request = OffsetFetchRequest(
@@ -545,11 +534,9 @@ async def test_a_fetch_from_a_broker_that_does_not_coordinate_the_group_is_refus
             assert version < 2 or answer.error_code == ErrorCode.NOT_COORDINATOR
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_offsets_are_deleted_partition_by_partition() -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.call(commit_request(("flights", 1, 11), ("weather", 0, 5), topic_ids=topic_ids(client)), 9)
         await client.stable()
         request = OffsetDeleteRequest(
@@ -575,11 +562,9 @@ async def test_offsets_are_deleted_partition_by_partition() -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_groups_are_listed_and_filtered_in_every_version(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.stable("alive")
         await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
         everything = await client.call(ListGroupsRequest(), version)
@@ -597,11 +582,9 @@ async def test_groups_are_listed_and_filtered_in_every_version(version: int) -> 
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_groups_are_described_in_every_version_and_unknown_ones_are_dead(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, _ = await client.stable()
         request = DescribeGroupsRequest(groups=["g", "nobody", "g"], include_authorized_operations=version >= 3)
         alive, dead = (await client.call(request, version)).groups
@@ -626,29 +609,25 @@ async def test_groups_are_described_in_every_version_and_unknown_ones_are_dead(v
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_every_group_of_a_deletion_is_answered_once(version: int) -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.stable("alive")
         await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id="simple"), 9)
-        bench.groups.on_resigned((bench.groups.partition_for("alive") + 1) % 3)
+        client.bench.groups.on_resigned((client.bench.groups.partition_for("alive") + 1) % 3)
         answer = await client.call(DeleteGroupsRequest(groups_names=["alive", "nobody", "simple", "alive"]), version)
         reported = {result.group_id: result.error_code for result in answer.results}
         assert len(answer.results) == 3
         assert reported["alive"] == ErrorCode.NON_EMPTY_GROUP
-        led = set(bench.groups.partitions)
+        led = set(client.bench.groups.partitions)
         for name, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("simple", 0)):
-            is_led = bench.groups.partition_for(name) in led
+            is_led = client.bench.groups.partition_for(name) in led
             assert reported[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_the_group_without_a_name_can_be_seen_and_deleted() -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id=""), 9)
         (described,) = (await client.call(DescribeGroupsRequest(groups=[""]), 5)).groups
         assert (described.error_code, described.group_state) == (0, "Empty")
@@ -656,16 +635,14 @@ async def test_the_group_without_a_name_can_be_seen_and_deleted() -> None:
         assert deleted.error_code == 0
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_group_epoch_is_never_lost_between_brokers() -> None:
-    async with group_bench() as bench:
-        await bench.lead()
-        client = Client(bench)
+    async with leading() as client:
         member_id, generation = await client.stable()
-        partition = bench.groups.partition_for("g")
-        bench.groups.on_resigned(partition)
+        partition = client.bench.groups.partition_for("g")
+        client.bench.groups.on_resigned(partition)
         request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
         assert (await client.call(request, 4)).error_code == ErrorCode.NOT_COORDINATOR
-        bench.groups.on_elected(partition, Epoch(2))
+        client.bench.groups.on_elected(partition, Epoch(2))
         await asyncio.sleep(1)
         assert (await client.call(request, 4)).error_code == 0

@@ -148,7 +148,7 @@ def numbers(*values: int, base_offset: int = 0, **batch: Any) -> bytes:
 # ---- replies and commits ---------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_answer_leaves_only_when_its_record_is_committed() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         shard = await b.elect()
@@ -160,7 +160,7 @@ async def test_an_answer_leaves_only_when_its_record_is_committed() -> None:
         assert shard.committed == 5
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_step_without_records_waits_for_what_was_appended_before_it() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         await b.elect()
@@ -176,7 +176,7 @@ async def test_a_step_without_records_waits_for_what_was_appended_before_it() ->
         assert await second == "added 7"
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_commits_are_reported_in_the_order_of_the_log_however_futures_resolve() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         shard = await b.elect()
@@ -190,7 +190,7 @@ async def test_commits_are_reported_in_the_order_of_the_log_however_futures_reso
         assert order == [1, 2, 3]
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_log_that_commits_at_once_is_answered_at_once() -> None:
     async with bench() as b:
         shard = await b.elect()
@@ -208,7 +208,7 @@ async def test_a_log_that_commits_at_once_is_answered_at_once() -> None:
         (KafkaError.of(ErrorCode.RECORD_LIST_TOO_LARGE), ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_refused_append_changes_nothing(in_future: bool, error: KafkaError, code: ErrorCode) -> None:
     async with bench() as b:
         shard = await b.elect()
@@ -220,7 +220,7 @@ async def test_a_refused_append_changes_nothing(in_future: bool, error: KafkaErr
         assert b.runtime.stats.appends_refused == 1
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_shard_decides_what_happens_instead_of_a_refused_step() -> None:
     async with bench() as b:
         shard = await b.elect()
@@ -235,7 +235,7 @@ async def test_a_shard_decides_what_happens_instead_of_a_refused_step() -> None:
         assert (shard.total, b.runtime.stats.appends_refused) == (0, 1)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_append_lost_later_makes_the_shard_read_its_log_again() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         await b.elect()
@@ -253,7 +253,7 @@ async def test_an_append_lost_later_makes_the_shard_read_its_log_again() -> None
         assert b.runtime.shard(0).total == 1
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_who_waits_too_long_is_sent_away_and_the_record_may_still_commit() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         shard = await b.elect()
@@ -271,7 +271,7 @@ async def test_who_waits_too_long_is_sent_away_and_the_record_may_still_commit()
 # ---- leadership ------------------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_shard_that_is_not_led_or_not_loaded_answers_nobody() -> None:
     async with bench() as b:
         assert await code_of(b.ask()) is ErrorCode.NOT_COORDINATOR
@@ -286,7 +286,7 @@ async def test_a_shard_that_is_not_led_or_not_loaded_answers_nobody() -> None:
             b.runtime.shard(0)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_loading_replays_the_whole_log_in_pieces_and_skips_what_is_not_its_own() -> None:
     log = FakeLog()
     log.batches[0] = [
@@ -302,7 +302,7 @@ async def test_loading_replays_the_whole_log_in_pieces_and_skips_what_is_not_its
         assert (b.runtime.stats.records_loaded, b.runtime.stats.unknown_records) == (13, 2)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_long_load_gives_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_module, "REPLAY_SLICE_RECORDS", 5)
     log = FakeLog()
@@ -318,7 +318,7 @@ async def test_a_long_load_gives_the_loop_its_turns(monkeypatch: pytest.MonkeyPa
         assert len(seen) >= 8
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_load_counts_the_last_record_of_each_key_and_gives_turns_while_it_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -342,7 +342,7 @@ async def test_a_load_counts_the_last_record_of_each_key_and_gives_turns_while_i
         assert b.runtime.shard(1).total == 7
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_shard_is_active_only_when_the_high_watermark_has_reached_what_it_read() -> None:
     log = FakeLog()
     log.batches[0] = [numbers(1), numbers(2, base_offset=1)]
@@ -356,7 +356,7 @@ async def test_a_shard_is_active_only_when_the_high_watermark_has_reached_what_i
         assert b.runtime.shard(0).total == 3
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_resigning_answers_everybody_and_forgets_everything() -> None:
     async with bench(FakeLog(commits_at_once=False)) as b:
         shard = await b.elect()
@@ -373,7 +373,7 @@ async def test_resigning_answers_everybody_and_forgets_everything() -> None:
         assert b.runtime.partitions == {}
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_resigning_while_loading_ends_the_load() -> None:
     log = FakeLog()
     log.batches[0] = [numbers(1)]
@@ -387,7 +387,7 @@ async def test_resigning_while_loading_ends_the_load() -> None:
         assert (await b.elect(epoch=3)).total == 1
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_later_epoch_of_the_same_leader_keeps_its_state_and_writes_in_the_new_epoch() -> None:
     async with bench() as b:
         shard = await b.elect(epoch=4)
@@ -398,7 +398,7 @@ async def test_a_later_epoch_of_the_same_leader_keeps_its_state_and_writes_in_th
         assert b.log.epochs == [4, 6]
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
     log = FakeLog()
     log.batches[0] = [numbers(1, 2)]
@@ -414,7 +414,7 @@ async def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
         assert b.runtime.stats.load_failures >= 3
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_what_cannot_be_read_for_a_moment_is_no_news_and_what_stays_so_is_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -433,7 +433,7 @@ async def test_what_cannot_be_read_for_a_moment_is_no_news_and_what_stays_so_is_
         assert "50 partitions could not be read" in reported and "barnabas cluster health" in reported
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_log_that_ends_before_its_end_is_not_taken_for_loaded() -> None:
     log = FakeLog()
     log.batches[0] = [numbers(1)]
@@ -451,7 +451,7 @@ async def test_a_log_that_ends_before_its_end_is_not_taken_for_loaded() -> None:
         assert b.runtime.stats.load_failures >= 2
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_step_for_all_shards_reaches_a_loading_one_when_it_is_loaded() -> None:
     async with bench() as b:
         ready = await b.elect(0)
@@ -477,7 +477,7 @@ def _cancelled(key: str) -> CoordinatorResult:
     return result
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_timers_fire_once_are_replaced_by_key_and_can_be_cancelled() -> None:
     async with bench() as b:
         shard = await b.elect()
@@ -492,7 +492,7 @@ async def test_timers_fire_once_are_replaced_by_key_and_can_be_cancelled() -> No
         assert hosted.timers == {}
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_broken_law_in_a_timer_ends_the_owner_task() -> None:
     b = Bench(FakeLog())
     owner = asyncio.create_task(b.runtime.run())
@@ -504,7 +504,7 @@ async def test_a_broken_law_in_a_timer_ends_the_owner_task() -> None:
     assert b.runtime.partitions == {}
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_caller_that_goes_away_is_forgotten_by_the_shard() -> None:
     async with bench() as b:
         shard = await b.elect()
@@ -516,7 +516,7 @@ async def test_a_caller_that_goes_away_is_forgotten_by_the_shard() -> None:
         assert b.runtime._hosted[0].tickets == {}
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_who_waits_hears_of_a_resignation_in_the_order_of_asking() -> None:
     async with bench() as b:
         await b.elect()
@@ -534,7 +534,7 @@ async def test_who_waits_hears_of_a_resignation_in_the_order_of_asking() -> None
         assert heard == list(range(50)), "simulated runs depended on the addresses of futures"
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_step_that_is_refused_raises_where_it_was_asked() -> None:
     def refuse(shard: SumShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
         raise CoordinatorNotAvailable("no")

@@ -90,7 +90,7 @@ def test_the_partition_of_a_group_follows_from_the_topics_size() -> None:
 # ---- the topic -------------------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_the_topic_is_made_when_the_first_client_looks_and_only_once() -> None:
     async with group_bench(image=make_image(topics=NO_OFFSETS_TOPIC)) as bench:
         bench.controller.gate.clear()
@@ -108,7 +108,7 @@ async def test_the_topic_is_made_when_the_first_client_looks_and_only_once() -> 
         assert await bench.groups.find_coordinator("g") == 1
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_topic_that_cannot_be_made_is_said_to_be_unavailable_with_the_reason() -> None:
     async with group_bench(image=make_image(topics=NO_OFFSETS_TOPIC)) as bench:
         bench.controller.error = KafkaError.of(ErrorCode.INVALID_REPLICATION_FACTOR, "1 broker for 3 replicas")
@@ -120,7 +120,7 @@ async def test_a_topic_that_cannot_be_made_is_said_to_be_unavailable_with_the_re
         assert len(bench.controller.asked) == 2
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_partition_without_leader_has_no_coordinator() -> None:
     image = make_image(topics={OFFSETS_TOPIC: [((1, 2), (1,), -1)] * PARTITIONS})
     async with group_bench(image=image) as bench:
@@ -131,7 +131,7 @@ async def test_a_partition_without_leader_has_no_coordinator() -> None:
 # ---- what needs no state ---------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_membership_needs_a_group_id_and_a_session_within_the_bounds() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -143,7 +143,7 @@ async def test_membership_needs_a_group_id_and_a_session_within_the_bounds() -> 
         assert await bench.groups.commit_offsets(commit(1, group_id="")) == (ErrorCode.NONE,)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_broker_that_does_not_lead_the_groups_partition_says_so() -> None:
     async with group_bench() as bench:
         for work in (bench.join(), bench.groups.heartbeat(MemberRef(group_id="g", member_id="m"))):
@@ -154,7 +154,7 @@ async def test_a_broker_that_does_not_lead_the_groups_partition_says_so() -> Non
         assert bench.groups.list_groups() == []
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_while_a_group_is_loaded_heartbeats_pass_and_syncs_start_over() -> None:
     async with group_bench() as bench:
         bench.groups.on_elected(bench.groups.partition_for("g"), Epoch(1))
@@ -170,7 +170,7 @@ async def test_while_a_group_is_loaded_heartbeats_pass_and_syncs_start_over() ->
 # ---- groups ----------------------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_members_join_sync_commit_and_leave() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -200,7 +200,7 @@ async def test_members_join_sync_commit_and_leave() -> None:
         assert bench.groups.list_groups() == []
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_member_ids_tell_who_drew_them() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -210,7 +210,7 @@ async def test_member_ids_tell_who_drew_them() -> None:
         assert (await bench.join("static", instance_id="inst")).member_id == "inst-2"
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_join_whose_caller_goes_away_frees_its_place() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -230,7 +230,7 @@ async def test_a_join_whose_caller_goes_away_frees_its_place() -> None:
         assert old.member_id in {member.member_id for member in members}
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_offsets_of_deleted_topics_are_forgotten() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -242,7 +242,7 @@ async def test_offsets_of_deleted_topics_are_forgotten() -> None:
 # ---- failover --------------------------------------------------------------------------------------------------------
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_another_broker_takes_over_with_offsets_members_and_generation() -> None:
     async with group_bench(FakeLog()) as first:
         await first.lead()
@@ -267,7 +267,7 @@ async def test_another_broker_takes_over_with_offsets_members_and_generation() -
                 assert await second.groups.commit_offsets(commit(number + 100, member)) == (ErrorCode.NONE,)
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_members_that_do_not_find_the_new_coordinator_time_out_there() -> None:
     async with group_bench() as first:
         await first.lead()
@@ -283,7 +283,7 @@ async def test_members_that_do_not_find_the_new_coordinator_time_out_there() -> 
             assert raised.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_answered_commit_survives_and_an_unanswered_one_may_not() -> None:
     log = FakeLog()
     async with group_bench(log) as first:
@@ -302,7 +302,7 @@ async def test_an_answered_commit_survives_and_an_unanswered_one_may_not() -> No
             assert second.groups.fetch_offsets("g", [FLIGHTS])[0].offset == 1
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_topic_that_was_given_more_partitions_is_reported_by_who_loads_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

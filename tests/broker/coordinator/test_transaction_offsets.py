@@ -55,7 +55,7 @@ async def after_fail_over(log: FakeLog) -> GroupBench:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_what_a_transaction_committed_counts_with_its_marker(is_commit: bool) -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -77,7 +77,7 @@ async def test_what_a_transaction_committed_counts_with_its_marker(is_commit: bo
         assert (committed(behind), unstable(behind)) == expected
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_marker_counts_once_it_is_below_the_high_watermark() -> None:
     log = FakeLog()
     async with group_bench(log) as bench:
@@ -92,7 +92,7 @@ async def test_a_marker_counts_once_it_is_below_the_high_watermark() -> None:
         assert (committed(bench), unstable(bench)) == ([5, -1], [])
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_of_a_partitions_offsets_the_one_written_last_wins_whenever_its_transaction_ends() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -108,7 +108,7 @@ async def test_of_a_partitions_offsets_the_one_written_last_wins_whenever_its_tr
         assert committed(behind) == [2, 4]
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_group_with_unstable_offsets_is_there_and_a_deleted_one_gets_none_of_them_back() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -121,7 +121,7 @@ async def test_a_group_with_unstable_offsets_is_there_and_a_deleted_one_gets_non
         assert (committed(behind), behind.groups.list_groups()) == ([-1, -1], [])
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_an_aborted_transaction_leaves_no_group_behind() -> None:
     async with group_bench() as bench:
         await bench.lead()
@@ -130,7 +130,7 @@ async def test_an_aborted_transaction_leaves_no_group_behind() -> None:
         assert bench.groups.list_groups() == []
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_transaction_commits_for_a_member_of_the_current_generation_only() -> None:
     async with group_bench() as bench:
         await bench.lead()

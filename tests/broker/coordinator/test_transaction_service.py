@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ParamSpec
 
 import pytest
 
@@ -156,6 +157,9 @@ class Bench:
             await asyncio.sleep(0.001)
 
 
+P = ParamSpec("P")
+
+
 @asynccontextmanager
 async def bench(log: FakeLog | None = None, **named: Any) -> AsyncIterator[Bench]:
     made = Bench(log, **named)
@@ -167,379 +171,343 @@ async def bench(log: FakeLog | None = None, **named: Any) -> AsyncIterator[Bench
         await asyncio.gather(owner, return_exceptions=True)
 
 
-def run(main: Callable[[], Any]) -> None:
-    async def bounded() -> None:
+def runs(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """On virtual time, of which a test has ten minutes."""
+
+    @wraps(test)
+    async def bounded(*args: P.args, **named: P.kwargs) -> None:
         async with asyncio.timeout(600):
-            await main()
+            await test(*args, **named)
 
-    virtual_loop.run(bounded())
-
-
-def test_the_topic_is_made_with_what_a_transaction_needs_when_the_first_client_looks() -> None:
-    async def main() -> None:
-        async with bench(image=make_image(topics={"t": TOPICS["t"]})) as it:
-            with pytest.raises(CoordinatorNotAvailable):
-                await it.coordinator.find_coordinator("id")
-            (asked,) = it.controller.asked
-            assert (asked.name, asked.partition_count, asked.replication_factor) == (TRANSACTION_TOPIC, PARTITIONS, 2)
-            assert asked.configs == {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": "2",
-                "segment.bytes": "104857600",
-                "unclean.leader.election.enable": "false",
-            }
-
-    run(main)
+    return virtual_loop.on_virtual_time(bounded)
 
 
-def test_a_commit_is_answered_once_it_is_replicated_and_its_markers_go_out_only_then() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            producer = await it.begin(ONE, TWO)
-            log.commits_at_once = False
-            ending = asyncio.ensure_future(it.commit(producer))
-            await asyncio.sleep(1)
-            assert not ending.done()
-            assert it.brokers.requests == []
-            log.commits_at_once = True
-            log.commit(it.coordinator.partition_for("id"))
-            assert await ending == Producer(100, 1)
-            await it.until(TransactionStatus.COMPLETE_COMMIT)
-            marked = Producer(100, 1)
-            assert sorted(it.brokers.written) == [(1, ONE, marked, True, 1), (2, TWO, marked, True, 1)]
-
-    run(main)
+@runs
+async def test_the_topic_is_made_with_what_a_transaction_needs_when_the_first_client_looks() -> None:
+    async with bench(image=make_image(topics={"t": TOPICS["t"]})) as it:
+        with pytest.raises(CoordinatorNotAvailable):
+            await it.coordinator.find_coordinator("id")
+        (asked,) = it.controller.asked
+        assert (asked.name, asked.partition_count, asked.replication_factor) == (TRANSACTION_TOPIC, PARTITIONS, 2)
+        assert asked.configs == {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "2",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
+        }
 
 
-def test_markers_of_many_transactions_go_to_a_broker_in_one_request() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            names = [f"id-{number}" for number in range(20)]
-            producers = [await it.begin(TWO, THREE, transactional_id=name) for name in names]
-            await asyncio.gather(*(it.commit(producer, name) for name, producer in zip(names, producers, strict=True)))
-            for name in names:
-                await it.until(TransactionStatus.COMPLETE_COMMIT, name)
-            (request,) = it.brokers.requests
-            assert request[0] == 2
-            assert len(request[1].markers) == 20
-            assert {topic.name: topic.partition_indexes for topic in request[1].markers[0].topics} == {"t": [1, 2]}
+@runs
+async def test_a_commit_is_answered_once_it_is_replicated_and_its_markers_go_out_only_then() -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        producer = await it.begin(ONE, TWO)
+        log.commits_at_once = False
+        ending = asyncio.ensure_future(it.commit(producer))
+        await asyncio.sleep(1)
+        assert not ending.done()
+        assert it.brokers.requests == []
+        log.commits_at_once = True
+        log.commit(it.coordinator.partition_for("id"))
+        assert await ending == Producer(100, 1)
+        await it.until(TransactionStatus.COMPLETE_COMMIT)
+        marked = Producer(100, 1)
+        assert sorted(it.brokers.written) == [(1, ONE, marked, True, 1), (2, TWO, marked, True, 1)]
 
-    run(main)
+
+@runs
+async def test_markers_of_many_transactions_go_to_a_broker_in_one_request() -> None:
+    async with bench() as it:
+        await it.lead()
+        names = [f"id-{number}" for number in range(20)]
+        producers = [await it.begin(TWO, THREE, transactional_id=name) for name in names]
+        await asyncio.gather(*(it.commit(producer, name) for name, producer in zip(names, producers, strict=True)))
+        for name in names:
+            await it.until(TransactionStatus.COMPLETE_COMMIT, name)
+        (request,) = it.brokers.requests
+        assert request[0] == 2
+        assert len(request[1].markers) == 20
+        assert {topic.name: topic.partition_indexes for topic in request[1].markers[0].topics} == {"t": [1, 2]}
 
 
-def test_ids_in_another_partition_than_their_count_says_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            await it.init("id")
-            home = it.coordinator.partition_for("id")
-        # by two more partitions the id belongs to another one
-        grown = make_image(topics=TOPICS | {TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * 4})
-        async with bench(log.successor(), image=grown) as it:
-            assert it.coordinator.partition_for("id") != home
-            await it.lead(epoch=2)
-            assert it.coordinator.misplaced_partitions == {home}
-            assert any(f"{TRANSACTION_TOPIC} has 4 partitions" in record.getMessage() for record in caplog.records)
-            it.coordinator.on_resigned(home)
-            assert it.coordinator.misplaced_partitions == set()
-
-    run(main)
+@runs
+async def test_ids_in_another_partition_than_their_count_says_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        await it.init("id")
+        home = it.coordinator.partition_for("id")
+    # by two more partitions the id belongs to another one
+    grown = make_image(topics=TOPICS | {TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * 4})
+    async with bench(log.successor(), image=grown) as it:
+        assert it.coordinator.partition_for("id") != home
+        await it.lead(epoch=2)
+        assert it.coordinator.misplaced_partitions == {home}
+        assert any(f"{TRANSACTION_TOPIC} has 4 partitions" in record.getMessage() for record in caplog.records)
+        it.coordinator.on_resigned(home)
+        assert it.coordinator.misplaced_partitions == set()
 
 
 @pytest.mark.parametrize("trouble", ["refused", "unreachable", "no leader"])
-def test_a_marker_is_sent_until_it_is_written(trouble: str) -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.begin(ONE, TWO)
-            if trouble == "refused":
-                it.brokers.code = lambda partition: (
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER if partition == TWO else ErrorCode.NONE
-                )
-            elif trouble == "unreachable":
-                it.brokers.unreachable = {2}
-            else:
-                topics = TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), -1), TOPICS["t"][2]]}
-                it.metadata.image = make_image(topics=topics)
-            await it.commit(producer)
-            await asyncio.sleep(30)
-            assert it.status() is TransactionStatus.PREPARE_COMMIT
-            assert it.coordinator.describe("id").partitions == {TWO}
-            with pytest.raises(KafkaError) as raised:
-                await it.init()
-            assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
-            assert [written[1] for written in it.brokers.written] == [ONE]
-            it.brokers.code = lambda partition: ErrorCode.NONE
-            it.brokers.unreachable = set()
-            # its leader has moved meanwhile
-            it.metadata.image = make_image(topics=TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), 1), TOPICS["t"][2]]})
-            await it.until(TransactionStatus.COMPLETE_COMMIT)
-            assert [(written[0], written[1]) for written in it.brokers.written] == [(1, ONE), (1, TWO)]
-
-    run(main)
+@runs
+async def test_a_marker_is_sent_until_it_is_written(trouble: str) -> None:
+    async with bench() as it:
+        await it.lead()
+        producer = await it.begin(ONE, TWO)
+        if trouble == "refused":
+            it.brokers.code = lambda partition: ErrorCode.NOT_LEADER_OR_FOLLOWER if partition == TWO else ErrorCode.NONE
+        elif trouble == "unreachable":
+            it.brokers.unreachable = {2}
+        else:
+            topics = TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), -1), TOPICS["t"][2]]}
+            it.metadata.image = make_image(topics=topics)
+        await it.commit(producer)
+        await asyncio.sleep(30)
+        assert it.status() is TransactionStatus.PREPARE_COMMIT
+        assert it.coordinator.describe("id").partitions == {TWO}
+        with pytest.raises(KafkaError) as raised:
+            await it.init()
+        assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert [written[1] for written in it.brokers.written] == [ONE]
+        it.brokers.code = lambda partition: ErrorCode.NONE
+        it.brokers.unreachable = set()
+        # its leader has moved meanwhile
+        it.metadata.image = make_image(topics=TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), 1), TOPICS["t"][2]]})
+        await it.until(TransactionStatus.COMPLETE_COMMIT)
+        assert [(written[0], written[1]) for written in it.brokers.written] == [(1, ONE), (1, TWO)]
 
 
-def test_a_partition_that_is_deleted_needs_no_marker() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.begin(ONE, GONE)
-            it.brokers.code = lambda partition: (
-                ErrorCode.NONE if partition == ONE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-            await it.commit(producer)
-            await asyncio.sleep(5)
-            assert it.status() is TransactionStatus.PREPARE_COMMIT
-            it.metadata.image = make_image(topics={name: made for name, made in TOPICS.items() if name != "gone"})
-            await it.until(TransactionStatus.COMPLETE_COMMIT)
-
-    run(main)
+@runs
+async def test_a_partition_that_is_deleted_needs_no_marker() -> None:
+    async with bench() as it:
+        await it.lead()
+        producer = await it.begin(ONE, GONE)
+        it.brokers.code = lambda partition: ErrorCode.NONE if partition == ONE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await it.commit(producer)
+        await asyncio.sleep(5)
+        assert it.status() is TransactionStatus.PREPARE_COMMIT
+        it.metadata.image = make_image(topics={name: made for name, made in TOPICS.items() if name != "gone"})
+        await it.until(TransactionStatus.COMPLETE_COMMIT)
 
 
-def test_a_partition_that_the_coordinator_does_not_know_is_not_added() -> None:
+@runs
+async def test_a_partition_that_the_coordinator_does_not_know_is_not_added() -> None:
     """Its metadata may be behind: it would take the partition for a deleted one, and write no marker there."""
-
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.init()
-            for unknown in (TopicPartition("new", 0), TopicPartition("t", 3)):
-                with pytest.raises(KafkaError) as refused:
-                    await it.coordinator.add_partitions("id", producer, (ONE, unknown), client_version=2)
-                assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert it.status() is TransactionStatus.EMPTY
-
-    run(main)
+    async with bench() as it:
+        await it.lead()
+        producer = await it.init()
+        for unknown in (TopicPartition("new", 0), TopicPartition("t", 3)):
+            with pytest.raises(KafkaError) as refused:
+                await it.coordinator.add_partitions("id", producer, (ONE, unknown), client_version=2)
+            assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert it.status() is TransactionStatus.EMPTY
 
 
 @pytest.mark.parametrize("asks", ["broker", "broker that only verifies", "client with offsets"])
-def test_brokers_and_clients_add_no_partition_that_the_coordinator_does_not_know(asks: str) -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.init()
-            looked_for: list[str] = []
+@runs
+async def test_brokers_and_clients_add_no_partition_that_the_coordinator_does_not_know(asks: str) -> None:
+    async with bench() as it:
+        await it.lead()
+        producer = await it.init()
+        looked_for: list[str] = []
 
-            async def find_coordinator(group_id: str) -> BrokerId:
-                looked_for.append(group_id)
-                raise CoordinatorNotAvailable("its topic is being made")
+        async def find_coordinator(group_id: str) -> BrokerId:
+            looked_for.append(group_id)
+            raise CoordinatorNotAvailable("its topic is being made")
 
-            services: Any = SimpleNamespace(
-                transactions=it.coordinator,
-                metadata=it.metadata,
-                groups=SimpleNamespace(partition_for=lambda group_id: 0, find_coordinator=find_coordinator),
+        services: Any = SimpleNamespace(
+            transactions=it.coordinator,
+            metadata=it.metadata,
+            groups=SimpleNamespace(partition_for=lambda group_id: 0, find_coordinator=find_coordinator),
+        )
+        if asks == "client with offsets":
+            context: Any = SimpleNamespace(api_version=3, access=ACCESS_ALL)
+            added = await add_offsets_to_txn(
+                services, context, AddOffsetsToTxnRequest("id", producer.producer_id, producer.epoch, "g")
             )
-            if asks == "client with offsets":
-                context: Any = SimpleNamespace(api_version=3, access=ACCESS_ALL)
-                added = await add_offsets_to_txn(
-                    services, context, AddOffsetsToTxnRequest("id", producer.producer_id, producer.epoch, "g")
-                )
-                assert added.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                assert it.status() is TransactionStatus.EMPTY
-                assert looked_for == ["g"], "some clients look for the group's coordinator only afterwards"
-                return
-            context = SimpleNamespace(api_version=5, access=ACCESS_ALL)
-            transaction = AddPartitionsToTxnTransaction(
-                transactional_id="id",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                verify_only=asks != "broker",
-                topics=[AddPartitionsToTxnTopic("t", [0]), AddPartitionsToTxnTopic("new", [0])],
-            )
-            answer = await add_partitions_to_txn(
-                services, context, AddPartitionsToTxnRequest(transactions=[transaction])
-            )
-            (result,) = answer.results_by_transaction
-            codes = {
-                (topic.name, partition.partition_index): partition.partition_error_code
-                for topic in result.topic_results
-                for partition in topic.results_by_partition
-            }
-            if asks == "broker":
-                assert codes == {("t", 0): ErrorCode.NONE, ("new", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-                assert it.coordinator.describe("id").partitions == {ONE}
-            else:
-                assert codes == dict.fromkeys(codes, ErrorCode.TRANSACTION_ABORTABLE)
-
-    run(main)
+            assert added.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert it.status() is TransactionStatus.EMPTY
+            assert looked_for == ["g"], "some clients look for the group's coordinator only afterwards"
+            return
+        context = SimpleNamespace(api_version=5, access=ACCESS_ALL)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id="id",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            verify_only=asks != "broker",
+            topics=[AddPartitionsToTxnTopic("t", [0]), AddPartitionsToTxnTopic("new", [0])],
+        )
+        answer = await add_partitions_to_txn(services, context, AddPartitionsToTxnRequest(transactions=[transaction]))
+        (result,) = answer.results_by_transaction
+        codes = {
+            (topic.name, partition.partition_index): partition.partition_error_code
+            for topic in result.topic_results
+            for partition in topic.results_by_partition
+        }
+        if asks == "broker":
+            assert codes == {("t", 0): ErrorCode.NONE, ("new", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert it.coordinator.describe("id").partitions == {ONE}
+        else:
+            assert codes == dict.fromkeys(codes, ErrorCode.TRANSACTION_ABORTABLE)
 
 
-def test_a_coordinator_that_starts_takes_no_partition_for_deleted_before_its_metadata_is_current() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            it.brokers.unreachable = {1, 2}
-            await it.commit(await it.begin(ONE, TWO))
-        async with bench(log, image=make_image(topics={TRANSACTION_TOPIC: TOPICS[TRANSACTION_TOPIC]})) as it:
-            it.is_current = False
-            await it.lead(2)
-            await asyncio.sleep(5)
-            assert it.status() is TransactionStatus.PREPARE_COMMIT
-            it.metadata.image, it.is_current = make_image(topics=TOPICS), True
-            await it.until(TransactionStatus.COMPLETE_COMMIT)
-            assert sorted(written[1] for written in it.brokers.written) == [ONE, TWO]
-
-    run(main)
+@runs
+async def test_a_coordinator_that_starts_takes_no_partition_for_deleted_before_its_metadata_is_current() -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        it.brokers.unreachable = {1, 2}
+        await it.commit(await it.begin(ONE, TWO))
+    async with bench(log, image=make_image(topics={TRANSACTION_TOPIC: TOPICS[TRANSACTION_TOPIC]})) as it:
+        it.is_current = False
+        await it.lead(2)
+        await asyncio.sleep(5)
+        assert it.status() is TransactionStatus.PREPARE_COMMIT
+        it.metadata.image, it.is_current = make_image(topics=TOPICS), True
+        await it.until(TransactionStatus.COMPLETE_COMMIT)
+        assert sorted(written[1] for written in it.brokers.written) == [ONE, TWO]
 
 
-def test_a_coordinator_that_is_reported_of_a_later_one_sends_no_more() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.begin(ONE)
-            it.brokers.code = lambda partition: ErrorCode.TRANSACTION_COORDINATOR_FENCED
-            await it.commit(producer)
-            await asyncio.sleep(60)
-            assert len(it.brokers.requests) == 1
-            assert it.coordinator.marker_stats.fenced == 1
-            assert it.status() is TransactionStatus.PREPARE_COMMIT
-
-    run(main)
+@runs
+async def test_a_coordinator_that_is_reported_of_a_later_one_sends_no_more() -> None:
+    async with bench() as it:
+        await it.lead()
+        producer = await it.begin(ONE)
+        it.brokers.code = lambda partition: ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        await it.commit(producer)
+        await asyncio.sleep(60)
+        assert len(it.brokers.requests) == 1
+        assert it.coordinator.marker_stats.fenced == 1
+        assert it.status() is TransactionStatus.PREPARE_COMMIT
 
 
-def test_a_commit_whose_completion_cannot_be_written_is_completed_later() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            producer = await it.begin(ONE)
-            it.brokers.gate.clear()
-            await it.commit(producer)
-            log.refuses = KafkaError.of(ErrorCode.NOT_ENOUGH_REPLICAS)
-            it.brokers.gate.set()
-            await asyncio.sleep(10)
-            assert it.status() is TransactionStatus.PREPARE_COMMIT
-            log.refuses = None
-            await it.until(TransactionStatus.COMPLETE_COMMIT)
-            assert len(it.brokers.requests) == 1
-
-    run(main)
+@runs
+async def test_a_commit_whose_completion_cannot_be_written_is_completed_later() -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        producer = await it.begin(ONE)
+        it.brokers.gate.clear()
+        await it.commit(producer)
+        log.refuses = KafkaError.of(ErrorCode.NOT_ENOUGH_REPLICAS)
+        it.brokers.gate.set()
+        await asyncio.sleep(10)
+        assert it.status() is TransactionStatus.PREPARE_COMMIT
+        log.refuses = None
+        await it.until(TransactionStatus.COMPLETE_COMMIT)
+        assert len(it.brokers.requests) == 1
 
 
 @pytest.mark.parametrize(
     "step", ["before PREPARE is replicated", "before markers", "between markers", "before COMPLETE"]
 )
-def test_the_next_coordinator_goes_on_with_what_was_decided(step: str) -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            producer = await it.begin(ONE, TWO)
-            if step == "before PREPARE is replicated":
-                log.commits_at_once = False
-                ending = asyncio.ensure_future(it.commit(producer))
-                await asyncio.sleep(1)
-                for partition in range(PARTITIONS):
-                    it.coordinator.on_resigned(partition)
-                with pytest.raises(NotCoordinator):
-                    await ending
-                log.commit(it.coordinator.partition_for("id"))  # it reached the other replica all the same
-            elif step == "before markers":
-                it.brokers.gate.clear()
-                await it.commit(producer)
-            elif step == "between markers":
-                it.brokers.unreachable = {2}
-                await it.commit(producer)
-                await asyncio.sleep(1)
-            else:
-                it.brokers.gate.clear()
-                await it.commit(producer)
-                log.refuses = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                it.brokers.gate.set()
-                await asyncio.sleep(1)
-        async with bench(log.successor()) as after:
-            await after.lead(epoch=2)
-            await after.until(TransactionStatus.COMPLETE_COMMIT)
-            marked = Producer(100, 1)
-            assert sorted(after.brokers.written) == [(1, ONE, marked, True, 2), (2, TWO, marked, True, 2)]
-            assert await after.commit(producer) == Producer(100, 1), "its client asks again"
-
-    run(main)
-
-
-def test_an_end_that_was_lost_with_its_coordinator_never_was() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            producer = await it.begin(ONE)
+@runs
+async def test_the_next_coordinator_goes_on_with_what_was_decided(step: str) -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        producer = await it.begin(ONE, TWO)
+        if step == "before PREPARE is replicated":
             log.commits_at_once = False
             ending = asyncio.ensure_future(it.commit(producer))
             await asyncio.sleep(1)
-            ending.cancel()
-        async with bench(log.successor()) as after:
-            await after.lead(epoch=2)
-            await asyncio.sleep(5)
-            assert after.status() is TransactionStatus.ONGOING
-            assert after.brokers.requests == []
-            assert await after.commit(producer) == Producer(100, 1)
-
-    run(main)
-
-
-def test_a_prepared_transaction_waits_for_its_decision_whatever_becomes_of_producers_and_coordinators() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log, image=TWO_PHASE) as it:
-            await it.lead()
-            producer = await it.init(timeout_ms=5_000)
-            await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
-            for _ in range(2):
-                await it.coordinator.prepare("id", producer)
-            assert it.status() is TransactionStatus.PREPARED
-        async with bench(log.successor(), image=TWO_PHASE) as after:
-            await after.lead(epoch=2)
-            await asyncio.sleep(30)  # its time-out is 5 s
-            assert after.status() is TransactionStatus.PREPARED
-            assert after.coordinator.describe("id").partitions == {ONE}
-            with pytest.raises(KafkaError, match=r"prepared and waits for its decision; use another") as refused:
-                await after.init()
-            assert refused.value.code is ErrorCode.INVALID_TXN_STATE
-            assert not refused.value.is_retriable
-            assert await after.commit(producer) == Producer(100, 1)
-            await after.until(TransactionStatus.COMPLETE_COMMIT)
-            assert after.brokers.written == [(1, ONE, Producer(100, 1), True, 2)]
-            assert await after.commit(producer) == Producer(100, 1), "whoever decides may ask again"
-            assert await after.init() == Producer(100, 2)
-
-    run(main)
+            for partition in range(PARTITIONS):
+                it.coordinator.on_resigned(partition)
+            with pytest.raises(NotCoordinator):
+                await ending
+            log.commit(it.coordinator.partition_for("id"))  # it reached the other replica all the same
+        elif step == "before markers":
+            it.brokers.gate.clear()
+            await it.commit(producer)
+        elif step == "between markers":
+            it.brokers.unreachable = {2}
+            await it.commit(producer)
+            await asyncio.sleep(1)
+        else:
+            it.brokers.gate.clear()
+            await it.commit(producer)
+            log.refuses = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            it.brokers.gate.set()
+            await asyncio.sleep(1)
+    async with bench(log.successor()) as after:
+        await after.lead(epoch=2)
+        await after.until(TransactionStatus.COMPLETE_COMMIT)
+        marked = Producer(100, 1)
+        assert sorted(after.brokers.written) == [(1, ONE, marked, True, 2), (2, TWO, marked, True, 2)]
+        assert await after.commit(producer) == Producer(100, 1), "its client asks again"
 
 
-def test_nothing_is_prepared_below_its_feature_level() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            producer = await it.begin(ONE)
-            with pytest.raises(KafkaError, match=r"features upgrade --feature barnabas.two.phase.version=1") as refused:
-                await it.coordinator.prepare("id", producer)
-            assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
-            assert it.status() is TransactionStatus.ONGOING
+@runs
+async def test_an_end_that_was_lost_with_its_coordinator_never_was() -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        producer = await it.begin(ONE)
+        log.commits_at_once = False
+        ending = asyncio.ensure_future(it.commit(producer))
+        await asyncio.sleep(1)
+        ending.cancel()
+    async with bench(log.successor()) as after:
+        await after.lead(epoch=2)
+        await asyncio.sleep(5)
+        assert after.status() is TransactionStatus.ONGOING
+        assert after.brokers.requests == []
+        assert await after.commit(producer) == Producer(100, 1)
 
-    run(main)
+
+@runs
+async def test_a_prepared_transaction_waits_for_its_decision_whatever_becomes_of_producers_and_coordinators() -> None:
+    log = FakeLog()
+    async with bench(log, image=TWO_PHASE) as it:
+        await it.lead()
+        producer = await it.init(timeout_ms=5_000)
+        await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+        for _ in range(2):
+            await it.coordinator.prepare("id", producer)
+        assert it.status() is TransactionStatus.PREPARED
+    async with bench(log.successor(), image=TWO_PHASE) as after:
+        await after.lead(epoch=2)
+        await asyncio.sleep(30)  # its time-out is 5 s
+        assert after.status() is TransactionStatus.PREPARED
+        assert after.coordinator.describe("id").partitions == {ONE}
+        with pytest.raises(KafkaError, match=r"prepared and waits for its decision; use another") as refused:
+            await after.init()
+        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+        assert not refused.value.is_retriable
+        assert await after.commit(producer) == Producer(100, 1)
+        await after.until(TransactionStatus.COMPLETE_COMMIT)
+        assert after.brokers.written == [(1, ONE, Producer(100, 1), True, 2)]
+        assert await after.commit(producer) == Producer(100, 1), "whoever decides may ask again"
+        assert await after.init() == Producer(100, 2)
 
 
-def test_a_transaction_that_stays_open_is_aborted_also_by_the_next_coordinator() -> None:
-    async def main() -> None:
-        log = FakeLog()
-        async with bench(log) as it:
-            await it.lead()
-            producer = await it.init(timeout_ms=5_000)
-            await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
-        async with bench(log.successor()) as after:
-            await after.lead(epoch=2)
-            await after.until(TransactionStatus.COMPLETE_ABORT)
-            assert after.brokers.written == [(1, ONE, Producer(100, 1), False, 2)]
-            with pytest.raises(KafkaError) as raised:
-                await after.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
-            assert raised.value.code is ErrorCode.PRODUCER_FENCED
+@runs
+async def test_nothing_is_prepared_below_its_feature_level() -> None:
+    async with bench() as it:
+        await it.lead()
+        producer = await it.begin(ONE)
+        with pytest.raises(KafkaError, match=r"features upgrade --feature barnabas.two.phase.version=1") as refused:
+            await it.coordinator.prepare("id", producer)
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+        assert it.status() is TransactionStatus.ONGOING
 
-    run(main)
+
+@runs
+async def test_a_transaction_that_stays_open_is_aborted_also_by_the_next_coordinator() -> None:
+    log = FakeLog()
+    async with bench(log) as it:
+        await it.lead()
+        producer = await it.init(timeout_ms=5_000)
+        await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+    async with bench(log.successor()) as after:
+        await after.lead(epoch=2)
+        await after.until(TransactionStatus.COMPLETE_ABORT)
+        assert after.brokers.written == [(1, ONE, Producer(100, 1), False, 2)]
+        with pytest.raises(KafkaError) as raised:
+            await after.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+        assert raised.value.code is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_transactional_id_at_rest_is_forgotten_in_time_and_an_open_one_is_not() -> None:
@@ -572,36 +540,32 @@ def test_a_transactional_id_at_rest_is_forgotten_in_time_and_an_open_one_is_not(
             assert known(after) == {"open"}, "it is forgotten in the log too"
             assert await after.init("idle") == Producer(100, 0), "as an id that nobody had"
 
-    run(main)
+    virtual_loop.run(main())
 
 
-def test_what_needs_no_state_is_refused_at_once() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            for timeout_ms in (0, -1, CONFIG.max_timeout_ms + 1):
-                with pytest.raises(KafkaError) as raised:
-                    await it.init(timeout_ms=timeout_ms)
-                assert raised.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+@runs
+async def test_what_needs_no_state_is_refused_at_once() -> None:
+    async with bench() as it:
+        await it.lead()
+        for timeout_ms in (0, -1, CONFIG.max_timeout_ms + 1):
             with pytest.raises(KafkaError) as raised:
-                await it.init("")
-            assert raised.value.code is ErrorCode.INVALID_REQUEST
-            with pytest.raises(KafkaError) as raised:
-                it.coordinator.describe("nobody")
-            assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+                await it.init(timeout_ms=timeout_ms)
+            assert raised.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        with pytest.raises(KafkaError) as raised:
+            await it.init("")
+        assert raised.value.code is ErrorCode.INVALID_REQUEST
+        with pytest.raises(KafkaError) as raised:
+            it.coordinator.describe("nobody")
+        assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
-    run(main)
 
-
-def test_transactional_ids_are_listed_and_counted_as_they_are_committed() -> None:
-    async def main() -> None:
-        async with bench() as it:
-            await it.lead()
-            await it.begin(ONE, transactional_id="busy")
-            await it.init("idle")
-            listed = {name: state.status for name, state in it.coordinator.list_all()}
-            assert listed == {"busy": TransactionStatus.ONGOING, "idle": TransactionStatus.EMPTY}
-            found = sorted(state.status for state in it.coordinator.states())
-            assert found == [TransactionStatus.EMPTY, TransactionStatus.ONGOING]
-
-    run(main)
+@runs
+async def test_transactional_ids_are_listed_and_counted_as_they_are_committed() -> None:
+    async with bench() as it:
+        await it.lead()
+        await it.begin(ONE, transactional_id="busy")
+        await it.init("idle")
+        listed = {name: state.status for name, state in it.coordinator.list_all()}
+        assert listed == {"busy": TransactionStatus.ONGOING, "idle": TransactionStatus.EMPTY}
+        found = sorted(state.status for state in it.coordinator.states())
+        assert found == [TransactionStatus.EMPTY, TransactionStatus.ONGOING]

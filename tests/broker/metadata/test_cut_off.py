@@ -14,10 +14,11 @@ from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import ReplicaState
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from tests.broker.metadata.test_lifecycle import Incarnation, living, now_ms, on_virtual_time
+from tests.broker.metadata.test_lifecycle import Incarnation, living, now_ms
 from tests.broker.metadata.test_service_gate import OURS, registered
 from tests.broker.network.test_connection import fetch_request
 from tests.support.listener import NODE_ID, RawClient, make_services, running_server
+from tests.support.virtual_loop import on_virtual_time
 
 SESSION_MS = 3000
 

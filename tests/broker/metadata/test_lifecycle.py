@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,14 +27,7 @@ from barnabas_wire.rpc.options import SERVER_OPTIONS
 from tests.support import virtual_loop
 from tests.support.controllers import Controllers
 from tests.support.decided_cluster import CLUSTER_ID, make_driver, registration, uuid
-
-
-def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        virtual_loop.run(test(*args, **kwargs))
-
-    return run
+from tests.support.virtual_loop import on_virtual_time
 
 
 def identity(**more: Any) -> BrokerIdentity:
@@ -101,7 +93,7 @@ def now_ms() -> int:
 
 @asynccontextmanager
 async def living(
-    *, elect: int | None = 1, config: dict[str, Any] | None = None, **more: Any
+    *, elect: int | None = 1, begins: bool = False, config: dict[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Incarnation]:
     controllers = Controllers(**(config or {}))
     broker: Incarnation
@@ -118,6 +110,8 @@ async def living(
             broker.elect(elect)
         broker.task = asyncio.ensure_future(lifecycle.run())
         try:
+            if begins:
+                await broker.begin()
             yield broker
         finally:
             broker.task.cancel()
@@ -173,8 +167,7 @@ async def test_a_broker_that_is_not_ready_stays_fenced() -> None:
 
 @on_virtual_time
 async def test_heartbeats_keep_it_unfenced_at_their_interval() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         sent = broker.lifecycle.stats.heartbeats_sent
         await asyncio.sleep(60)
         assert 115 <= broker.lifecycle.stats.heartbeats_sent - sent <= 121
@@ -184,8 +177,7 @@ async def test_heartbeats_keep_it_unfenced_at_their_interval() -> None:
 
 @on_virtual_time
 async def test_a_broken_stream_is_reopened_within_the_grace() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         for _ in range(5):
             broker.controllers.transport.cut_streams()
             await asyncio.sleep(3)
@@ -196,8 +188,7 @@ async def test_a_broken_stream_is_reopened_within_the_grace() -> None:
 
 @on_virtual_time
 async def test_a_new_active_controller_is_found_at_once_when_the_quorum_tells_of_it() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.elect(2)
         await asyncio.sleep(0.2)
         assert broker.controllers.transport.streams[-1].controller_id == 2
@@ -209,8 +200,7 @@ async def test_a_new_active_controller_is_found_at_once_when_the_quorum_tells_of
 @pytest.mark.parametrize("turns", range(6))
 def test_a_stop_is_never_lost_whatever_breaks_in_the_same_turn(turns: int) -> None:
     async def scene() -> None:
-        async with living() as broker:
-            await broker.begin()
+        async with living(begins=True) as broker:
             broker.elect(2)  # an error from the old controller and a word of the new one
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -225,8 +215,7 @@ def test_a_stop_is_never_lost_whatever_breaks_in_the_same_turn(turns: int) -> No
 @pytest.mark.parametrize("turns", range(6))
 def test_nothing_that_breaks_together_ends_the_heartbeats(turns: int) -> None:
     async def scene() -> None:
-        async with living() as broker:
-            await broker.begin()
+        async with living(begins=True) as broker:
             broker.elect(2)
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -239,8 +228,7 @@ def test_nothing_that_breaks_together_ends_the_heartbeats(turns: int) -> None:
 
 @on_virtual_time
 async def test_a_new_active_controller_is_found_when_only_the_streams_broke() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.controllers.transport.down = {1}
         broker.controllers.transport.cut_streams()
         broker.controllers.elect(3)
@@ -254,8 +242,7 @@ async def test_while_no_controller_answers_each_is_named_once_and_then_that_one_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "barnabas_broker.metadata.lifecycle"):
-        async with living() as broker:
-            await broker.begin()
+        async with living(begins=True) as broker:
             for outage in (1, 2):
                 caplog.clear()
                 broker.controllers.transport.down = {1, 2, 3}
@@ -272,8 +259,7 @@ async def test_while_no_controller_answers_each_is_named_once_and_then_that_one_
 
 @on_virtual_time
 async def test_a_stopped_controller_that_keeps_its_connections_is_left() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.controllers.transport.stopped = {1}
         await asyncio.sleep(3)
         broker.controllers.elect(2)
@@ -284,8 +270,7 @@ async def test_a_stopped_controller_that_keeps_its_connections_is_left() -> None
 
 @on_virtual_time
 async def test_a_broker_whose_data_lane_stands_still_is_fenced_and_comes_back_when_it_moves() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.data_lane_stands = True
         await asyncio.sleep(8.9)
         assert not broker.is_fenced(), "three session time-outs: broker.data.lane.timeout.ms judges the data lane"
@@ -302,8 +287,7 @@ async def test_a_broker_whose_data_lane_stands_still_is_fenced_and_comes_back_wh
 @on_virtual_time
 async def test_a_process_that_was_stopped_does_not_take_its_data_lane_for_stuck() -> None:
     """Both lanes stood still, and the control lane is the first to look at the clock."""
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         await asyncio.sleep(1.2)
         broker.last_tick_ms()  # later than the control lane's last look, and before the stop
         broker.data_lane_stands = True
@@ -316,8 +300,7 @@ async def test_a_process_that_was_stopped_does_not_take_its_data_lane_for_stuck(
 
 @on_virtual_time
 async def test_a_broker_that_was_replaced_registers_anew() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         first = broker.lifecycle.broker_epoch
         broker.controllers.transport.cut_streams()
         await broker.controllers.active().handle(registration(7, incarnation=99), principal="")
@@ -334,8 +317,7 @@ async def test_a_broker_that_was_replaced_registers_anew() -> None:
 @on_virtual_time
 async def test_a_second_process_waits_for_the_first_one_to_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with living(elect=1) as broker:
-        await broker.begin()
+    async with living(elect=1, begins=True) as broker:
         driver = broker.controllers.active()
         second = BrokerLifecycle(
             identity=identity(incarnation_id=uuid(2222)),
@@ -403,8 +385,7 @@ async def test_a_broker_that_finds_no_controller_gives_up_after_the_registration
 
 @on_virtual_time
 async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting_for_their_interval() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         other = BrokerLifecycle(
             identity=identity(broker_id=BrokerId(8), incarnation_id=uuid(1008), directories=(uuid(5008),), rack=None),
             config=LifecycleConfig(),
@@ -443,8 +424,7 @@ async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting
 
 @on_virtual_time
 async def test_a_broker_that_has_read_far_enough_reports_as_soon_as_it_is_asked() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.publish()
         await asyncio.sleep(0.1)
         stream = broker.controllers.transport.streams[-1]
@@ -477,8 +457,7 @@ async def test_a_broker_that_was_never_unfenced_waits_a_moment_for_its_leave() -
 
 @on_virtual_time
 async def test_a_broker_that_gets_no_leave_stops_without_it() -> None:
-    async with living() as broker:
-        await broker.begin()
+    async with living(begins=True) as broker:
         broker.controllers.transport.down = {1, 2, 3}
         broker.controllers.transport.cut_streams()
         assert not await broker.lifecycle.leave()

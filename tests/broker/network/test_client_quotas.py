@@ -37,6 +37,7 @@ from tests.support.listener import (
     TOPIC,
     RawClient,
     RememberingReplicas,
+    connected,
     make_services,
     open_file,
     running_server,
@@ -72,8 +73,7 @@ async def seconds_until_answered(client: RawClient) -> float:
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 async def test_a_producer_beyond_its_quota_is_reported_and_not_read(version: int) -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         assert (await client.call(produce(1000), version)).throttle_time_ms == 0
         server.apply_quotas(quotas(producer_byte_rate=9_500))  # ten windows of it are 95,000 bytes
         began = time.monotonic()
@@ -103,8 +103,7 @@ async def test_a_consumer_beyond_its_quota_is_reported_and_not_read(tmp_path: Pa
         min_bytes=1,
         topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])],
     )
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         server.apply_quotas(quotas(consumer_byte_rate=9_500))
         began = time.monotonic()
         answer = await client.call(fetch, 12)
@@ -115,8 +114,7 @@ async def test_a_consumer_beyond_its_quota_is_reported_and_not_read(tmp_path: Pa
 
 
 async def test_request_time_is_a_quota_of_its_own() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         server.apply_quotas(quotas(request_percentage=0.001))
         await client.call(MetadataRequest(topics=None), 12)
         began = time.monotonic()

@@ -41,6 +41,7 @@ from tests.support.listener import (
     CountingProducerIds,
     RawClient,
     RememberingReplicas,
+    connected,
     make_services,
     open_file,
     running_server,
@@ -67,8 +68,7 @@ def fetch_request() -> FetchRequest:
 async def test_answers_come_in_request_order_though_they_are_ready_in_another(seed: int) -> None:
     replicas = RememberingReplicas()
     replicas.is_withholding = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         sent = [client.frame(produce_request(b"batch%d" % i), 9) for i in range(5)]
         await client.send(b"".join(frame for _, frame in sent))
         await until(lambda: len(replicas.waiting) == 5)
@@ -115,8 +115,7 @@ async def test_a_request_with_text_that_is_no_utf8_closes_with_a_line(
 async def test_what_is_no_request_that_is_spoken_here_closes_with_a_line(
     frame: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         await client.send(frame)
         assert await client.is_closed_by_server()
     (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
@@ -126,8 +125,7 @@ async def test_what_is_no_request_that_is_spoken_here_closes_with_a_line(
 async def test_a_parked_fetch_holds_back_the_answer_of_the_request_after_it() -> None:
     replicas = RememberingReplicas()
     replicas.is_parking = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         fetch_id, fetch_frame = client.frame(fetch_request(), 12)
         versions_id, versions_frame = client.frame(ApiVersionsRequest(), 3)
         await client.send(fetch_frame + versions_frame)
@@ -168,8 +166,7 @@ async def test_frames_cut_anywhere_keep_their_bytes() -> None:
     """Sizes around the shared buffer and the pool's classes, cut at random places."""
     random_ = random.Random(5)
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         sizes = [1, 70, 16_000, 16_400, 70_000, 262_100, 262_144, 300_000, 1_048_576, 3_000_000, 5, 5, 1_048_000]
         wanted = [random_.randbytes(size) for size in sizes]
         stream = b"".join(client.frame(produce_request(data), 9)[1] for data in wanted)
@@ -188,8 +185,7 @@ async def test_ranges_reach_a_client_that_reads_slowly_and_are_released_once(tmp
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", content)
     replicas.ranges = [(0, 4_000_000), (4_000_001, 4_999_000)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         correlation_id, frame = client.frame(fetch_request(), 12)
         await client.send(frame * 2)
         for _ in range(2):
@@ -216,8 +212,7 @@ async def test_answers_of_one_range_each_are_whole_wherever_the_socket_stops_tak
 
     monkeypatch.setattr(os, "sendfile", send_some)
     sizes = (1, 4_096, 65_536, 1_999_000) * 5
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         for size in sizes:
             replicas.ranges = [(7, size)]
             correlation_id, frame = client.frame(fetch_request(), 12)
@@ -232,8 +227,7 @@ async def test_ranges_are_released_when_the_client_leaves_amid_them(tmp_path: Pa
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(30_000_000))
     replicas.ranges = [(0, 30_000_000)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         _, frame = client.frame(fetch_request(), 12)
         await client.send(frame * 3)
         await client.reader.readexactly(100)
@@ -248,8 +242,7 @@ async def test_a_fetch_answered_after_its_client_left_is_released_and_a_parked_o
     replicas.file = open_file(tmp_path / "log", bytes(100))
     replicas.ranges = [(0, 100)]
     replicas.is_parking = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(fetch_request(), 12)[1])
         await until(lambda: replicas.parked)
         await client.close()
@@ -264,8 +257,7 @@ async def test_an_answer_that_waits_for_the_one_before_it_is_released_with_its_c
     replicas.file = open_file(tmp_path / "log", bytes(100))
     replicas.ranges = [(0, 100)]
     replicas.is_withholding = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(produce_request(b"held"), 9)[1] + client.frame(fetch_request(), 12)[1])
         await until(lambda: replicas.fetched)
         assert replicas.file._holders == 2  # type: ignore[attr-defined]
@@ -279,8 +271,7 @@ async def test_a_file_that_ended_early_closes_the_connection(tmp_path: Path) -> 
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(100))
     replicas.ranges = [(50, 100)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(fetch_request(), 12)[1])
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.read_frame()
@@ -295,8 +286,7 @@ async def test_a_range_that_is_not_in_memory_is_read_ahead_off_the_loop(tmp_path
     replicas.file = open_file(tmp_path / "log", content)
     replicas.ranges = [(100, 5_000_000)]
     descriptor = replicas.file.send_descriptor()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         other = await RawClient.connect(server)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -320,8 +310,7 @@ async def test_a_reader_of_cold_records_is_read_ahead_for_though_the_batch_behin
     replicas.file = open_file(tmp_path / "log", content)
     cached: set[int] = set()  # a kernel drops what it was asked to drop when it likes
     monkeypatch.setattr(output, "is_cached", lambda descriptor, position: position // mmap.PAGESIZE in cached)
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         for start in (100, 900_100, 1_800_100):
             cached.add((start + 900_000) // mmap.PAGESIZE)  # the log reads there where the next batch begins
             replicas.ranges = [(start, 900_000)]
@@ -346,8 +335,7 @@ async def test_a_client_may_leave_while_its_range_is_read_ahead(
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(1000))
     replicas.ranges = [(0, 1000)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(fetch_request(), 12)[1])
         await until(is_reading.is_set)
         await client.close()
@@ -371,8 +359,7 @@ async def test_a_file_without_descriptor_is_read(tmp_path: Path) -> None:
     replicas = RememberingReplicas()
     replicas.file = NoDescriptor()
     replicas.ranges = [(5, 500)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         answer = await client.call(fetch_request(), 12)
         assert bytes(answer.responses[0].partitions[0].records) == (b"0123456789" * 100)[5:505]
         assert file._holders == 1  # type: ignore[attr-defined]
@@ -382,8 +369,7 @@ async def test_while_a_handler_waits_later_requests_of_its_connection_wait_and_o
     ids = CountingProducerIds()
     ids.gate.clear()
     replicas = RememberingReplicas()
-    async with running_server(make_services(producer_ids=ids, replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(producer_ids=ids, replica_manager=replicas)) as (server, client):
         other = await RawClient.connect(server)
         first_id, first = client.frame(InitProducerIdRequest(transactional_id=None), 4)
         second_id, second = client.frame(produce_request(b"later"), 9)
@@ -402,8 +388,7 @@ async def test_while_a_handler_waits_later_requests_of_its_connection_wait_and_o
 async def test_a_client_that_never_reads_stops_being_read() -> None:
     """What the kernel takes is its own affair: the sizes of its buffers are set, and what it took is not counted."""
     config = NetworkConfig(queued_response_bytes_max=100_000)
-    async with running_server(make_services(), config) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), config) as (server, client):
         client.writer.transport.set_write_buffer_limits(high=1 << 30)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: server.connections)
@@ -434,8 +419,7 @@ async def test_answers_that_wait_are_bounded_whatever_one_read_brings(monkeypatc
         send(gate, parts, size_bytes)
 
     config = NetworkConfig(queued_response_bytes_max=10_000)
-    async with running_server(make_services(), config) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), config) as (server, client):
         correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
         answer_bytes = await size_of_answer(server, frame)
         monkeypatch.setattr(output.OutputGate, "send", send_and_note)
@@ -449,8 +433,7 @@ async def test_answers_behind_one_that_is_not_there_yet_are_bounded_too() -> Non
     replicas = RememberingReplicas()
     replicas.is_parking = True
     config = NetworkConfig(queued_response_bytes_max=10_000)
-    async with running_server(make_services(replica_manager=replicas), config) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas), config) as (server, client):
         fetch_id, fetch_frame = client.frame(fetch_request(), 12)
         correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
         answer_bytes = await size_of_answer(server, frame)
@@ -479,8 +462,7 @@ async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
     replicas = RememberingReplicas()
     replicas.is_withholding = True
     config = NetworkConfig(in_flight_requests_max=4)
-    async with running_server(make_services(replica_manager=replicas), config) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas), config) as (server, client):
         await client.send(b"".join(client.frame(produce_request(b"%d" % i), 9)[1] for i in range(10)))
         await turns(50)
         assert len(replicas.waiting) == 4
@@ -627,8 +609,7 @@ async def test_a_whole_frame_beyond_its_apis_bound_is_refused_too(monkeypatch: p
     registry.load_handlers()
     bounded = dataclasses.replace(registry.APIS[ApiKey.METADATA], request_bytes_max=30)
     monkeypatch.setitem(registry.APIS, ApiKey.METADATA, bounded)
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         await client.call(MetadataRequest(topics=None), 12)
         await client.send(client.frame(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 40)]), 12)[1])
         assert await asyncio.wait_for(client.is_closed_by_server(), 10)
@@ -658,8 +639,7 @@ GREEDY = {
 @pytest.mark.parametrize("name", GREEDY)
 async def test_a_request_of_more_elements_than_its_api_takes_is_refused_before_they_are_made(name: str) -> None:
     frame = struct.pack(">i", len(GREEDY[name]) - 4) + GREEDY[name][4:]
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         await client.send(frame[: len(frame) // 2])
         await turns()
         tracemalloc.start()
@@ -747,8 +727,7 @@ async def test_a_request_that_comes_while_the_server_stops_ends_in_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It waits for an answer, and the task group takes no task any more."""
-    async with running_server(make_services(producer_ids=CountingProducerIds())) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(producer_ids=CountingProducerIds())) as (server, client):
         await client.call(ApiVersionsRequest(), 3)
 
         async def ask_at_the_end() -> None:
@@ -823,8 +802,7 @@ async def test_a_wait_of_a_client_that_is_gone_is_cancelled_where_nobody_else_ga
         raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody hears this")
 
     with_handler(monkeypatch, type(request_).API_KEY, wait)
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         await client.send(client.frame(request_, version)[1])
         await asyncio.wait_for(begun.wait(), 10)
         await client.close()
@@ -855,8 +833,7 @@ async def test_an_unforeseen_error_closes_one_connection_and_is_counted(monkeypa
         raise ZeroDivisionError("found by a hostile frame")
 
     with_handler(monkeypatch, ApiKey.INIT_PRODUCER_ID, stumble)
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (server, client):
         other = await RawClient.connect(server)
         await client.send(client.frame(InitProducerIdRequest(transactional_id=None), 4)[1])
         assert await asyncio.wait_for(client.is_closed_by_server(), 10)
@@ -917,8 +894,7 @@ async def test_a_broken_invariant_ends_the_server(monkeypatch: pytest.MonkeyPatc
 
 async def test_acks_zero_gets_no_answer_and_a_closed_connection_on_error() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(produce_request(b"quiet", acks=0), 9)[1])
         assert (await client.call(ApiVersionsRequest(), 3)).error_code == 0  # the next answer is the next request's
         assert replicas.appended[0][2] == b"quiet"
@@ -931,8 +907,7 @@ async def test_acks_zero_gets_no_answer_and_a_closed_connection_on_error() -> No
 async def test_batches_are_not_kept_past_the_call() -> None:
     """The view handed to the replica manager is overwritten by the next read: what was copied stays right."""
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (_, client):
         for index in range(20):
             await client.call(produce_request(bytes((index,)) * 1000), 9)
         assert [data for _, _, data in replicas.appended] == [bytes((index,)) * 1000 for index in range(20)]

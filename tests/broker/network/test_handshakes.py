@@ -17,7 +17,7 @@ from barnabas_broker.network.handshakes import HandshakeTurns, TlsHandshake
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_broker.security.listener_security import ListenerSecurity, load_listeners
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from tests.support.listener import LISTENER, RawClient, make_services, running_server, until
+from tests.support.listener import LISTENER, RawClient, connected, make_services, running_server, until
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +141,7 @@ async def test_a_request_that_comes_with_the_handshake_is_answered(security: Lis
     """A client of TLS 1.3 may send it in one flight with its last message."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client_tls = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    async with running_server(make_services(), security=security) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), security=security) as (_, client):
         while True:
             try:
                 client_tls.do_handshake()

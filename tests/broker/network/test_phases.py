@@ -12,7 +12,13 @@ from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from tests.broker.network.test_connection import fetch_request, produce_request
-from tests.support.listener import RawClient, RememberingReplicas, make_services, open_file, running_server, until
+from tests.support.listener import (
+    RememberingReplicas,
+    connected,
+    make_services,
+    open_file,
+    until,
+)
 
 WAIT_S = 0.12
 """Longer than anything else takes."""
@@ -24,8 +30,7 @@ def phase(stats: NetworkStats, api: ApiKey, name: str) -> Histogram:
 
 async def test_the_bytes_of_each_api_are_those_of_its_frames() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         sent = {ApiKey.PRODUCE: 0, ApiKey.API_VERSIONS: 0}
         answered = dict(sent)
         for request, version in (
@@ -60,8 +65,7 @@ async def test_the_bytes_of_each_api_are_those_of_its_frames() -> None:
 async def test_what_waits_for_followers_is_remote_and_all_phases_are_of_one_request_in_many() -> None:
     replicas = RememberingReplicas()
     replicas.is_withholding = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         for _ in range(MEASURED_EVERY + 1):
             await client.send(client.frame(produce_request(b"batch"), 9)[1])
             await until(lambda: bool(replicas.waiting))
@@ -81,8 +85,7 @@ async def test_what_waits_for_followers_is_remote_and_all_phases_are_of_one_requ
 async def test_what_waits_behind_an_earlier_answer_is_in_the_response_queue() -> None:
     replicas = RememberingReplicas()
     replicas.is_withholding = True
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(produce_request(b"first"), 9)[1] + client.frame(fetch_request(), 12)[1])
         await until(lambda: bool(replicas.fetched))
         await asyncio.sleep(WAIT_S)
@@ -98,8 +101,7 @@ async def test_an_answer_that_its_client_reads_late_is_long_in_sending(tmp_path:
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(48 << 20))
     replicas.ranges = [(0, 48 << 20)]
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         await client.send(client.frame(fetch_request(), 12)[1])
         await until(lambda: bool(replicas.fetched))
         await asyncio.sleep(WAIT_S)

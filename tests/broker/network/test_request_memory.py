@@ -13,7 +13,15 @@ from barnabas_broker.network.listener import KafkaServer
 from barnabas_broker.network.request_memory import RequestMemory
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from tests.broker.network.test_connection import fetch_request, produce_request
-from tests.support.listener import LISTENER, RawClient, RememberingReplicas, make_services, running_server, until
+from tests.support.listener import (
+    LISTENER,
+    RawClient,
+    RememberingReplicas,
+    connected,
+    make_services,
+    running_server,
+    until,
+)
 
 MIB = 1 << 20
 TIGHT = NetworkConfig(socket_request_max_bytes=2 * MIB, queued_max_request_bytes=2 * MIB)
@@ -182,8 +190,7 @@ async def test_answers_that_nobody_reads_are_bounded_over_all_connections(monkey
 
 async def test_a_request_that_waits_for_its_answer_counts() -> None:
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas)) as (server, client):
         _, fetch = client.frame(fetch_request(), 12)
         await client.send(fetch[:20])
         await until(lambda: server.memory.used == 20)

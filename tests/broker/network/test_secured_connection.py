@@ -33,7 +33,16 @@ from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fet
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.listener import LISTENER, TOPIC, RawClient, RememberingReplicas, make_services, running_server, until
+from tests.support.listener import (
+    LISTENER,
+    TOPIC,
+    RawClient,
+    RememberingReplicas,
+    connected,
+    make_services,
+    running_server,
+    until,
+)
 
 LINE = 'x.PlainLoginModule required user_alice="hers";'
 RIGHT = b"\0alice\0hers"
@@ -95,8 +104,7 @@ async def test_nothing_but_a_login_is_served_before_it() -> None:
 
 
 async def test_a_client_that_logged_in_is_served_and_named() -> None:
-    async with running_server(make_services(), security=sasl_security()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), security=sasl_security()) as (server, client):
         handshake = await client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN"])
         assert (await client.call(SaslAuthenticateRequest(auth_bytes=RIGHT), 2)).error_code == 0
@@ -138,8 +146,7 @@ async def test_a_refused_client_gets_the_reason_and_is_closed(
     mechanism: str, token: bytes, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sasl_api, "REFUSAL_DELAY_S", 0.0)
-    async with running_server(make_services(), security=sasl_security()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), security=sasl_security()) as (_, client):
         answer = await client.call(SaslHandshakeRequest(mechanism=mechanism), 1)
         if not answer.error_code:
             answer = await client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -154,8 +161,7 @@ async def test_who_does_not_log_in_in_time_is_closed(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_frame_larger_than_a_login_closes_before_it_is_read() -> None:
-    async with running_server(make_services(), security=sasl_security()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), security=sasl_security()) as (server, client):
         await client.send(struct.pack(">ihhih", 50_000_000, ApiKey.PRODUCE, 9, 1, -1))
         assert await is_closed(client)
         assert server.stats.connections_closed["oversized"] == 1
@@ -164,8 +170,7 @@ async def test_a_frame_larger_than_a_login_closes_before_it_is_read() -> None:
 async def test_a_login_that_has_expired_closes_at_the_next_request() -> None:
     now = [1_000]
     services = make_services(clock_ms=lambda: now[0])
-    async with running_server(services, security=sasl_security(**{"connections.max.reauth.ms": "500"})) as server:
-        client = await RawClient.connect(server)
+    async with connected(services, security=sasl_security(**{"connections.max.reauth.ms": "500"})) as (_, client):
         for _ in range(2):
             await client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             answer = await client.call(SaslAuthenticateRequest(auth_bytes=RIGHT), 2)
@@ -178,8 +183,7 @@ async def test_a_login_that_has_expired_closes_at_the_next_request() -> None:
 
 
 async def test_without_sasl_a_handshake_is_out_of_place() -> None:
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         answer = await client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 

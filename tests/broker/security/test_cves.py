@@ -88,6 +88,7 @@ from tests.support.listener import (
     TOPIC_ID,
     RawClient,
     RememberingReplicas,
+    connected,
     make_services,
     running_server,
 )
@@ -417,8 +418,7 @@ def test_cve_2026_110985_without_keys_a_listener_with_tokens_does_not_start() ->
 
 async def test_cve_2026_111073_telemetry_is_not_taken_at_all() -> None:
     """PushTelemetry, open to everybody, decompressed without a bound."""
-    async with running_server(make_services()) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services()) as (_, client):
         offered = {api.api_key for api in (await client.call(ApiVersionsRequest(), 3)).api_keys}
         assert not offered & {71, 72}
         await client.send(struct.pack(">ihhih", 12, 72, 0, 1, -1) + bytes(2))
@@ -668,8 +668,7 @@ class _Denied:
 async def test_cve_2026_33217_and_58214_a_denial_holds_by_whatever_name(version: int, pattern: AclPatternType) -> None:
     """Rights were checked for one way to name a thing and not for another, and after the first fix for a third. Ours: name and id."""
     denied = _Denied()
-    async with running_server(denied.services) as server:
-        client = await RawClient.connect(server)
+    async with connected(denied.services) as (_, client):
         assert await denied.fetch(client, version) is ErrorCode.NONE
         denied.deny(pattern)
         assert await denied.fetch(client, version) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -678,8 +677,7 @@ async def test_cve_2026_33217_and_58214_a_denial_holds_by_whatever_name(version:
 async def test_nats_advisory_2026_18_and_cve_2026_58209_a_denial_counts_on_every_way_to_a_record() -> None:
     """Denied subjects came by a queue, and again by a replay. Ours: a poll that is known by its bytes, and one that waits."""
     denied = _Denied()
-    async with running_server(denied.services) as server:
-        client = await RawClient.connect(server)
+    async with connected(denied.services) as (server, client):
         for _ in range(3):  # from the second on it is recognised
             assert await denied.fetch(client, 12) is ErrorCode.NONE
         other = await RawClient.connect(server)
@@ -769,8 +767,7 @@ async def test_cve_2026_33218_and_58250_garbage_at_the_peers_door_costs_its_conn
 
 async def test_nats_advisory_2026_16_a_request_of_brokers_needs_a_login_too() -> None:
     """On a connection between servers a client's fast path was taken before it had authenticated."""
-    async with running_server(make_services(), security=load_listeners([LISTENER], SASL)[LISTENER]) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(), security=load_listeners([LISTENER], SASL)[LISTENER]) as (server, client):
         await client.send(client.frame(FetchRequest(replica_id=1), 12)[1])
         assert await client.reader.read(1) == b""
         assert server.stats.connections_closed["authentication"] == 1

@@ -27,7 +27,13 @@ from barnabas_broker.tracing.produce import PARTITIONS_MAX, ProduceTracer
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.clusters import ForkedCluster
-from tests.support.listener import TOPIC, RawClient, RememberingReplicas, make_services, running_server, until
+from tests.support.listener import (
+    TOPIC,
+    RememberingReplicas,
+    connected,
+    make_services,
+    until,
+)
 
 WAIT_S = 0.05
 NS = 1_000_000_000
@@ -73,8 +79,7 @@ def length_s(span: ReadableSpan) -> float:
 async def test_a_produce_is_appended_replicated_and_answered() -> None:
     traced, replicas = Traced(), RememberingReplicas()
     replicas.is_withholding = True
-    async with running_server(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as (_, client):
         correlation_id, frame = client.frame(produce(700, 30), 9)
         await client.send(frame)
         await until(lambda: bool(replicas.waiting))
@@ -112,8 +117,7 @@ async def test_own_flush_is_no_replication_and_what_waits_for_nothing_has_neithe
     for is_withholding, acks, waits in ((True, 1, {"flushed"}), (False, 1, set()), (False, -1, set())):
         traced, replicas = Traced(), RememberingReplicas()
         replicas.is_withholding = is_withholding
-        async with running_server(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as server:
-            client = await RawClient.connect(server)
+        async with connected(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as (_, client):
             await client.send(client.frame(produce(8, acks=acks), 9)[1])
             await until(lambda replicas=replicas: bool(replicas.appended))  # type: ignore[misc]
             for respond in replicas.waiting:
@@ -132,8 +136,7 @@ async def test_a_share_is_traced_and_the_rest_meets_the_broker_itself() -> None:
             seen.append(options["respond"].__qualname__)
             super().append_records(*words, **options)
 
-    async with running_server(make_services(replica_manager=Replicas()), wrap=traced.tracer.traced) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=Replicas()), wrap=traced.tracer.traced) as (_, client):
         for _ in range(3):
             await client.call(produce(8), 9)
         await traced.whole()
@@ -144,8 +147,7 @@ async def test_a_share_is_traced_and_the_rest_meets_the_broker_itself() -> None:
 async def test_a_refused_produce_says_so_and_its_attributes_are_bounded() -> None:
     traced, replicas = Traced(), RememberingReplicas()
     replicas.error = KafkaError.of(ErrorCode.NOT_ENOUGH_REPLICAS, "one of two")
-    async with running_server(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as server:
-        client = await RawClient.connect(server)
+    async with connected(make_services(replica_manager=replicas), wrap=traced.tracer.traced) as (_, client):
         await client.call(produce(*[1] * (PARTITIONS_MAX + 5)), 9)
         root = (await traced.whole())["produce"]
         await client.close()
@@ -158,8 +160,7 @@ async def test_a_refused_produce_says_so_and_its_attributes_are_bounded() -> Non
 async def test_what_is_refused_before_an_append_and_what_is_malformed_ends_too() -> None:
     for version, frame_end, status in ((13, None, StatusCode.UNSET), (9, -3, StatusCode.ERROR)):
         traced = Traced()
-        async with running_server(make_services(), wrap=traced.tracer.traced) as server:
-            client = await RawClient.connect(server)
+        async with connected(make_services(), wrap=traced.tracer.traced) as (_, client):
             request = produce(8)  # v13 names topics by id, and this id is nobody's
             frame = client.frame(request, version)[1][:frame_end]
             await client.send((len(frame) - 4).to_bytes(4, "big") + frame[4:])
