@@ -1,0 +1,81 @@
+"""Names that users write down outlive every move within the house: what former_names.txt has is still there.
+
+`python -m tests.architecture.test_former_names` writes the file anew, for a release that has given former names their one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_admin.main import cli
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, GROUP_KEYS
+from barnabas_broker.metrics.exporter import render
+from barnabas_broker.node.properties import known_keys
+from barnabas_broker.security.audit import Kind
+from barnabas_log.config import TOPIC_KEYS
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
+from barnabas_quorum.image.loader import MetadataLoader
+from tests.broker.metrics.test_exporter import make_sources, stand_ins
+
+FILE = Path(__file__).with_name("former_names.txt")
+
+
+def _words(command: click.Command, path: str) -> Iterator[str]:
+    yield path
+    for parameter in command.params:
+        yield from (f"{path} {option}" for option in (*parameter.opts, *parameter.secondary_opts) if option[0] == "-")
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _words(found, f"{path} {name}")
+
+
+def _metrics() -> Iterator[str]:
+    page, _ = render(make_sources(loader=MetadataLoader(), **stand_ins()))
+    for family in text_string_to_metric_families(page.decode()):
+        for sample in family.samples:
+            if sample.name.startswith("barnabas_"):
+                yield f"{sample.name} {' '.join(sorted(sample.labels.keys() - {'le'}))}".strip()
+
+
+def names() -> dict[str, set[str]]:
+    """By what they name."""
+    return {
+        "properties": {key.name for key in known_keys()},
+        "topic and group keys": {*TOPIC_KEYS, *ACCEPTED_TOPIC_KEYS, *GROUP_KEYS},
+        "features": {feature.name for feature in SUPPORTED_FEATURES},
+        "words of the command line": set(_words(cli, "barnabas")),
+        "metrics and their labels": set(_metrics()),
+        "kinds of audit lines": {kind.value for kind in Kind},
+    }
+
+
+def former() -> dict[str, set[str]]:
+    """The same, as they were."""
+    kept: dict[str, set[str]] = {}
+    kind = ""
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("  "):
+            kept[kind].add(line.strip())
+        else:
+            kind = line
+            kept[kind] = set()
+    return kept
+
+
+@pytest.mark.parametrize("kind", former())
+def test_no_former_name_is_gone(kind: str) -> None:
+    assert sorted(former()[kind] - names()[kind]) == []
+
+
+if __name__ == "__main__":
+    FILE.write_text(
+        "".join(f"{kind}\n" + "".join(f"  {name}\n" for name in sorted(of)) for kind, of in names().items())
+    )
