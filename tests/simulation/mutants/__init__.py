@@ -23,7 +23,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import barnabas_broker
 import barnabas_quorum
@@ -53,7 +52,8 @@ class Mutant:
 
     name: str
     bug: str
-    simulation: Literal["raft", "controllers"] = "raft"
+    simulation: str
+    """raft or controllers."""
     needs_mechanisms: bool = False
     """Harmless by itself, or harmful once in many thousand seeds: only a law on how the code works finds it in time."""
     is_tested: bool = False
@@ -65,220 +65,21 @@ class Mutant:
         return HERE / f"{self.name}.patch"
 
 
-MUTANTS = (
-    Mutant(name="vote_not_flushed", bug="a vote is not flushed before the reply", is_tested=True),
-    Mutant(name="vote_forgotten_by_restart", bug="a restart forgets the vote for another"),
-    Mutant(name="vote_forgotten_by_pre_vote", bug="asking for pre-votes forgets the vote of the epoch"),
-    Mutant(name="two_votes", bug="two votes in one epoch", is_tested=True),
-    Mutant(name="no_up_to_date_check", bug="no up-to-date check on a vote", is_tested=True),
-    Mutant(name="vote_given_again_unseen", bug="a vote is given again without a look at the log"),
-    Mutant(name="half_is_a_majority", bug="half of an even voter set is a majority"),
-    Mutant(name="leader_resumes", bug="a leader runs again for its epoch after a restart"),
-    Mutant(name="epoch_not_saved", bug="an epoch that was only heard of is not saved", needs_mechanisms=True),
-    Mutant(
-        name="pre_vote_despite_live_leader", bug="a pre-vote is granted beside a live leader", needs_mechanisms=True
-    ),
-    Mutant(name="epoch_raised_without_pre_vote", bug="the epoch is raised without pre-votes", needs_mechanisms=True),
-    Mutant(name="check_quorum_ignored", bug="a leader without a majority does not resign", needs_mechanisms=True),
-    Mutant(name="log_not_flushed", bug="the log is not flushed before the acknowledgement", is_tested=True),
-    Mutant(name="leader_counts_unflushed", bug="a leader counts its own unflushed end"),
-    Mutant(name="observers_count", bug="observers count for the high watermark"),
-    Mutant(name="old_epoch_commit", bug="entries of an older epoch are committed by count", is_tested=True),
-    Mutant(name="follower_high_watermark_unclamped", bug="a follower's high watermark passes its log"),
-    Mutant(name="divergence_by_epoch_alone", bug="a longer log of the same epoch is not called divergent"),
-    Mutant(name="truncation_to_high_watermark", bug="a follower cuts down to its high watermark"),
-    Mutant(name="truncation_within_a_batch", bug="a follower truncates to the leader's end of an epoch that it lacks"),
-    Mutant(name="epochs_kept_by_truncation", bug="a cut log keeps its epochs"),
-    Mutant(name="epoch_at_log_start_forgotten", bug="cleaning forgets the epoch that the log starts in"),
-    Mutant(name="change_while_uncommitted", bug="the voters change while a change is uncommitted"),
-    Mutant(
-        name="change_before_first_commit",
-        bug="the voters change before the epoch's first commit",
-        needs_mechanisms=True,
-    ),
-    Mutant(name="voters_not_rolled_back", bug="a cut does not bring the former voters back"),
-    Mutant(name="voters_effective_on_commit", bug="voters count only when they are committed"),
-    Mutant(name="high_watermark_of_old_voters", bug="the high watermark is counted with the former voters"),
-    Mutant(name="removed_leader_counts_itself", bug="a removed leader counts itself"),
-    Mutant(name="removed_voter_joins_by_itself", bug="a removed voter comes back by auto-join", is_tested=True),
-    Mutant(name="observer_campaigns", bug="a replica runs for election after its removal"),
-    Mutant(name="snapshot_above_high_watermark", bug="a snapshot is taken above the high watermark"),
-    Mutant(name="snapshot_names_wrong_epoch", bug="a snapshot names the epoch after it"),
-    Mutant(
-        name="snapshot_not_needed_at_log_start",
-        bug="a divergent log that ends at the leader's start is served",
-        needs_mechanisms=True,
-    ),
-    Mutant(name="slices_of_two_leaders", bug="slices of two leaders' snapshots are put together"),
-    Mutant(name="voters_lost_by_install", bug="loading a snapshot does not bring its voters"),
-    Mutant(name="install_not_finished_at_start", bug="a load that a crash broke off is not finished"),
-    Mutant(name="divergent_log_beside_snapshot", bug="a divergent log stays beside a loaded snapshot"),
-    Mutant(
-        name="damage_cut_as_unfinished_write",
-        bug="damage to what was flushed is cut as an unfinished write",
-        is_tested=True,
-    ),
-    Mutant(name="damaged_voter_votes_with_what_is_left", bug="a damaged voter votes with what is left of its log"),
-    Mutant(name="damaged_voter_runs_for_election", bug="a damaged voter runs for election"),
-    Mutant(name="damage_forgotten_by_second_restart", bug="a second restart forgets the damage found by the first"),
-    Mutant(
-        name="emptied_voter_votes", bug="a voter whose directory was emptied votes as if it knew all", is_tested=True
-    ),
-    Mutant(name="part_of_a_log_believed", bug="a voter that got back its log up to where it was alone leads alone"),
-    Mutant(name="new_voter_counts_before_it_has_fetched", bug="a new voter counts before it has fetched"),
-    Mutant(
-        name="voter_added_before_it_has_caught_up",
-        bug="a voter is added before it has caught up",
-        needs_mechanisms=True,
-    ),
-    Mutant(
-        name="vote_leaves_before_it_is_saved",
-        bug="the driver speaks before the hard state is saved",
-        simulation="controllers",
-        needs_mechanisms=True,
-    ),
-    Mutant(
-        name="flush_tells_what_came_later",
-        bug="a flush also acknowledges what came during it",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="announced_before_its_log_is_read",
-        bug="a controller begins before it has read the log",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="answer_before_commit",
-        bug="the controller answers before the commit",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="pending_kept_by_deposed_controller",
-        bug="a deposed controller keeps its pending image",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="transaction_left_open", bug="a new leader leaves the old one's transaction open", simulation="controllers"
-    ),
-    Mutant(
-        name="transaction_shown_in_part",
-        bug="a part of a transaction is published",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(name="full_disk_acknowledged", bug="a write that found no space is acknowledged", simulation="controllers"),
-    Mutant(
-        name="damage_not_told_to_the_core",
-        bug="the driver does not tell the core that the log is damaged",
-        simulation="controllers",
-    ),
-    Mutant(name="broker_epoch_unchecked", bug="an older life of a broker is obeyed", simulation="controllers"),
-    Mutant(
-        name="partition_epoch_unchecked",
-        bug="AlterPartition with a stale partition epoch is accepted",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="isr_of_unclean_broker_kept",
-        bug="a broker that comes back uncleanly stays in its ISRs",
-        simulation="controllers",
-    ),
-    Mutant(name="faulty_replica_leads", bug="an election passes over the faults of replicas", simulation="controllers"),
-    Mutant(name="corrupt_replica_eligible", bug="a corrupt replica stays in the ELR", simulation="controllers"),
-    Mutant(name="topic_id_reused", bug="a deleted topic's id is used again", simulation="controllers"),
-    Mutant(
-        name="producer_ids_cut_from_committed",
-        bug="producer ids are cut from the committed image, not the pending one",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="snapshot_without_producer_ids", bug="a snapshot leaves the producer ids out", simulation="controllers"
-    ),
-    Mutant(
-        name="snapshot_counts_one_too_many",
-        bug="a loaded snapshot counts one record too many",
-        simulation="controllers",
-    ),
-    Mutant(name="snapshot_without_voters", bug="a snapshot leaves the voters out", simulation="controllers"),
-    Mutant(
-        name="snapshot_with_later_voters", bug="a snapshot holds voters from after its end", simulation="controllers"
-    ),
-    Mutant(
-        name="snapshot_not_flushed",
-        bug="a snapshot is renamed before it is flushed",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(name="snapshot_name_not_flushed", bug="a snapshot's name is not flushed", simulation="controllers"),
-    Mutant(
-        name="segment_of_log_start_dropped",
-        bug="recovery drops the segment that the log starts in",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="start_forgets_quorum_state",
-        bug="a start forgets the quorum-state file",
-        simulation="controllers",
-        needs_mechanisms=True,
-    ),
-    Mutant(
-        name="start_reads_no_voters_in_the_log",
-        bug="a start does not read the voters in the log",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="recovery_without_epoch_gap",
-        bug="a recovered quorum begins in the epoch after the survivor's",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="recovery_without_producer_id_gap",
-        bug="a recovery leaves no producer ids out",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="poorest_survivor_ranked_first",
-        bug="the poorest survivor is ranked first",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="uncertain_end_told_as_committed",
-        bug="a survivor's uncertain end is told as committed",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="loss_by_change_of_voters_not_told",
-        bug="a recovery denies what lost voters committed after a change of voters",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="recovery_complete_before_it_is_written",
-        bug="a recovery counts as complete before it is written",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="former_voter_not_fenced",
-        bug="a voter of the former quorum is dealt with",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="snapshot_before_the_recovery_taken",
-        bug="a snapshot of a survivor's uncertain end is taken",
-        simulation="controllers",
-        is_tested=True,
-    ),
-    Mutant(
-        name="log_of_former_quorum_kept",
-        bug="who follows a recovered quorum keeps the log that diverges",
-        simulation="controllers",
-    ),
-)
+def _read(patch: Path) -> Mutant:
+    """A patch begins with lines that no tool takes for a part of it: `bug: WORDS`, `simulation: NAME`, and where they are so `needs
+    mechanisms` and `tested`."""
+    lines = patch.read_text(encoding="utf-8").partition("--- ")[0].splitlines()
+    said = dict(line.partition(": ")[::2] for line in lines)
+    return Mutant(
+        name=patch.stem,
+        bug=said["bug"],
+        simulation=said["simulation"],
+        needs_mechanisms="needs mechanisms" in said,
+        is_tested="tested" in said,
+    )
+
+
+MUTANTS = tuple(sorted(map(_read, HERE.glob("*.patch")), key=lambda each: (each.simulation != "raft", each.name)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
