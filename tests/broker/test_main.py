@@ -233,7 +233,9 @@ def test_a_taken_port_is_one_line_that_names_its_key_before_anything_is_made(key
     assert done.stderr.startswith(reported) and done.stderr.count("\n") == 1
 
 
-def test_no_node_runs_where_nobody_has_thought_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_node_runs_where_nobody_has_thought_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert main(["-c", "nowhere.properties"]) == EXIT_USAGE
     assert "a node runs on Linux, and on macOS where nobody has tried it; this is win32" in capsys.readouterr().err

@@ -199,7 +199,7 @@ async def test_nothing_is_served_while_the_feature_is_off() -> None:
         assert answer.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_why_a_group_is_not_stable_is_told_to_who_asks() -> None:
     async with served() as (_, client):
         for name in ("m", "n"):
@@ -214,7 +214,7 @@ async def test_why_a_group_is_not_stable_is_told_to_who_asks() -> None:
             assert replace(described, findings=None) == plain
 
 
-@virtual_loop.runs
+@virtual_loop.on_virtual_time
 async def test_a_broker_that_is_told_to_serve_classic_groups_alone_refuses_others_in_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
