@@ -13,7 +13,6 @@ from barnabas_wire.kafka.messages import ApiKey
 
 KAFKA: Final = "4.4"
 _SHARE: Final = "share groups (KIP-932) are not built"
-_STREAMS: Final = "Streams groups (KIP-1071) are not built: Kafka Streams runs with `group.protocol=classic`"
 _TELEMETRY: Final = "client telemetry (KIP-714) is not built; a Kafka broker without a receiver does not list it either"
 
 KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
@@ -115,8 +114,5 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _SHARE,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _SHARE,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _SHARE,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: _STREAMS,
-    ApiKey.STREAMS_GROUP_DESCRIBE: _STREAMS,
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _STREAMS,
 }
 """API -> why no version of it is served. Of every other one Barnabas serves all of Kafka's versions."""

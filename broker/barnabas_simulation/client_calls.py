@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from barnabas_quorum.records_security import AclOperation
 from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
@@ -20,7 +20,7 @@ from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS, ListenerL
 from barnabas_simulation.network import Cut, read_out
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Run
+from barnabas_simulation.run import Read, Run
 from barnabas_simulation.sockets import CALLER
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.metadata import (
@@ -45,27 +45,6 @@ WAIT_MS_MAX = 200
 FETCH_BYTES = 1 << 20
 
 T = TypeVar("T")
-
-
-class Read(NamedTuple):
-    """What a reader got."""
-
-    error: KafkaError | None
-    log_start_offset: int
-    data: bytes
-
-
-class Calls(Protocol):
-    """One client's calls. None: lost, late, or refused for a reason that passes."""
-
-    async def produce(self, leader: BrokerId, to: TopicPartition, batch: bytes) -> AppendOutcome | None:
-        """Append one batch to all in-sync replicas."""
-
-    async def read(self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch) -> Read | None:
-        """Read on from an offset."""
-
-    async def list_latest(self, leader: BrokerId, of: TopicPartition, epoch: Epoch) -> int | None:
-        """The end of what is committed."""
 
 
 class DirectCalls:

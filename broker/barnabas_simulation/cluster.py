@@ -21,7 +21,7 @@ from typing import Any
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_replication.config import SESSIONLESS_SIZE
-from barnabas_simulation.client_calls import Calls, DirectCalls
+from barnabas_simulation.client_calls import DirectCalls
 from barnabas_simulation.compaction import CompactingClient
 from barnabas_simulation.fault_list import FaultList
 from barnabas_simulation.faults import Faults
@@ -31,7 +31,7 @@ from barnabas_simulation.network import Network
 from barnabas_simulation.nodes import SimulatedNode
 from barnabas_simulation.operators import Operators
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Figures
+from barnabas_simulation.run import Calls, Figures
 from barnabas_simulation.strangers import Listening
 from barnabas_simulation.swarm import LISTENING_EVERY, Slant, Swarm
 from barnabas_simulation.transactions import TransactionWorkload

@@ -10,20 +10,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_replication.requests import AppendOutcome
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.network import Network
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import PartitionModel
 from barnabas_simulation.swarm import Slant, Swarm
-from barnabas_wire.kafka.ids import BrokerId, Uuid
-
-if TYPE_CHECKING:
-    from barnabas_simulation.client_calls import Calls
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition, Uuid
 
 Assignment = tuple[BrokerId, ...]
+
+
+class Read(NamedTuple):
+    """What a reader got."""
+
+    error: KafkaError | None
+    log_start_offset: int
+    data: bytes
+
+
+class Calls(Protocol):
+    """One client's calls. None: lost, late, or refused for a reason that passes."""
+
+    async def produce(self, leader: BrokerId, to: TopicPartition, batch: bytes) -> AppendOutcome | None:
+        """Append one batch to all in-sync replicas."""
+
+    async def read(self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch) -> Read | None:
+        """Read on from an offset."""
+
+    async def list_latest(self, leader: BrokerId, of: TopicPartition, epoch: Epoch) -> int | None:
+        """The end of what is committed."""
 
 
 class Judge(Protocol):

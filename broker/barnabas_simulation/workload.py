@@ -16,10 +16,10 @@ from typing import Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
 from barnabas_replication.requests import AppendOutcome
-from barnabas_simulation.client_calls import CALL_TIMEOUT_S, Calls
+from barnabas_simulation.client_calls import CALL_TIMEOUT_S
 from barnabas_simulation.history import Place
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Run
+from barnabas_simulation.run import Calls, Run
 from barnabas_simulation.swarm import Swarm
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, TopicPartition

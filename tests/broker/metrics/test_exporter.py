@@ -236,7 +236,7 @@ def stand_ins() -> dict[str, Any]:
             partitions=lambda: iter(partitions),
             topic_traffic={"t": TopicTraffic(hosted=2, bytes_in=70, records_in=7, bytes_out=30, append_errors=1)},
             throttle=ReplicationThrottle(),
-            now_ms=lambda: 1000,
+            hosted=SimpleNamespace(now_ms=lambda: 1000),
         ),
         "logs": SimpleNamespace(
             health=SimpleNamespace(online_directories=["/"], offline_directories=["/gone"]),
