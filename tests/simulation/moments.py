@@ -1,0 +1,52 @@
+"""Whether a seed that a test names still reaches the moment that it is named for.
+
+May touch:  what nodes log, the figures of a run.   Must not touch: the run.
+Invariants: a seed whose run goes elsewhere, after a change of the code or of the simulation, fails its test instead of testing nothing.
+Read next:  test_nodes.py and test_transactions.py, whose seeds say what they must reach.
+
+A moment is a regular expression. It is looked for in every line that a node logs (level INFO), and in one line for each of the run's
+figures that is not 0: `bits_flipped: 3`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from barnabas_simulation.run import Figures
+
+
+class _Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See Handler."""
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """The lines that nodes log meanwhile, as they come."""
+    root, heard = logging.getLogger(), _Lines()
+    before = root.level, root.manager.disable
+    root.addHandler(heard)
+    root.setLevel(logging.INFO)
+    logging.disable(logging.NOTSET)
+    try:
+        yield heard.lines
+    finally:
+        root.removeHandler(heard)
+        root.setLevel(before[0])
+        logging.disable(before[1])
+
+
+def missed(moments: Sequence[str], lines: Sequence[str], figures: Figures) -> list[str]:
+    """Those of the moments that the run did not reach."""
+    figured = [f"{name}: {value}" for name in figures.__slots__ if (value := getattr(figures, name))]
+    return [moment for moment in moments if not any(re.search(moment, line) for line in [*lines, *figured])]
