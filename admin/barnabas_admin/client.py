@@ -492,7 +492,8 @@ class AdminClient:
             return FormerNode(
                 f"{where} is a gRPC listener without this service: a controller's, or a node of another version",
                 code=ErrorCode.UNSUPPORTED_VERSION,
-                hint="the admin listener is the port of admin.listeners in the node's properties",
+                hint="the admin listener is the port of admin.listeners in the node's properties; a node of another version takes "
+                "the command line of its version",
             )
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return AdminError(f"lost the connection to {where}", code=ErrorCode.NETWORK_EXCEPTION, hint="try again")

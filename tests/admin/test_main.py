@@ -360,7 +360,7 @@ def test_list_and_config_of_topics(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.image = make_image(topics={"t": [((1, 2, 3), (1, 2, 3), 1)]})
     assert run("topic", "list").stdout.splitlines()[1].split()[:3] == ["t", "1", "3"]
     rows = [line.split() for line in run("topic", "config", "t").stdout.splitlines()]
-    assert rows[1:] == [["min.insync.replicas", "2", "static"], ["retention.ms", "604800000", "default"]]
+    assert ["min.insync.replicas", "2", "static"] in rows and ["retention.ms", "604800000", "default"] in rows
 
 
 UNDOABLE_BY_NONE = [

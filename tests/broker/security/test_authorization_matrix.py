@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -462,6 +465,45 @@ async def test_every_kafka_api_that_the_admin_listener_carries_by_everybody(
 def audited(directory: Path) -> Iterator[dict[str, Any]]:
     for path in directory.glob("audit.log*"):
         yield from filter(lambda line: "operation" in line, map(json.loads, path.read_text().splitlines()))
+
+
+async def test_a_user_sees_what_own_rights_show_at_the_kafka_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The admin listener takes the command line for nobody here: topics, groups and offsets are listed and described none the less."""
+    async with secured_node(tmp_path, monkeypatch) as node:
+        matrix = Matrix(node)
+        await matrix.set_up()
+        commit = sample(message_classes(ApiKey.OFFSET_COMMIT)[0], 9, {}, Uuid(bytes(16)))
+        assert not any(codes(await matrix.call("root", commit, 9)))
+        await matrix.call("root", CreateTopicsRequest(topics=[CreatableTopic("unseen", 1, 1)], timeout_ms=10_000), 7)
+        await matrix.allow("right", [Right(AclOperation.DESCRIBE, kind) for kind in (rights.TOPIC, rights.GROUP)])
+        config = tmp_path / "right.properties"
+        login = 'x.PlainLoginModule required username="right" password="right";'
+        config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+        config.chmod(0o600)
+
+        async def run(*words: str) -> tuple[int, dict[str, Any], str]:
+            at = ("-o", "json", "-b", f"127.0.0.1:{node.sasl_port}", "--client-config", str(config), "--timeout", "30")
+            command = [sys.executable, "-m", "barnabas_admin.main", *words, *at]
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120)
+            return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+        for more in ((), ("--admin", f"127.0.0.1:{node.admin_port}")):  # none that may be looked for; one that refuses
+            code, found, words = await run("topic", "list", *more)
+            assert code == 0 and [(t["name"], t["partitions"]) for t in found["topics"]] == [(NAME, 8)], words
+        code, found, words = await run("topic", "describe", NAME, "unseen")
+        assert code == 5 and "you may not DESCRIBE topic unseen" in words, words
+        (topic,) = found["topics"]
+        assert topic["overrides"] == {} and [each["high_watermark"] for each in topic["partitions"]] == [0] * 8
+        code, found, words = await run("group", "list")
+        assert code == 0 and [each["group"] for each in found["groups"]] == [NAME], words
+        code, found, words = await run("group", "describe", NAME)
+        assert code == 0 and [each["committed"] for each in found["partitions"]] == [0], words
+        code, _, words = await run("topic", "delete", NAME, "--yes")
+        assert code == 5 and "User:right may not DELETE topic 1" in words, words
+        code, _, words = await run("cluster", "health")
+        assert code == 2 and "admin listeners" in words, words
 
 
 async def carried(channel: Any, matrix: Matrix, key: ApiKey, user: str) -> set[int]:
