@@ -157,9 +157,10 @@ def page() -> str:
     )
     parts = [
         "# What a transaction promises\n",
-        "This page is made from an executable specification, `broker/barnabas_simulation/transaction_model.py`: the promises "
-        "in words, laws that judge a history by them, and a small model of all brokers together that keeps them. The same model "
-        "judges the whole-node simulation and the histories of real clients under faults (`make chaos-data`), and the "
+        "This page is made from an executable specification: `tests/checker/transaction_steps.py` has the promises in words and a "
+        "small model of all brokers together that keeps them, `broker/barnabas_simulation/transaction_model.py` laws that judge a "
+        "history by them. The same laws judge the whole-node simulation and the histories of real clients under faults "
+        "(`make chaos-data`), and the "
         "coordinator's own rules run beside it, request by request, in the tests.\n",
         "| promise | in words | laws | since `transaction.version` |\n|---|---|---|---|\n" + promises + "\n",
         "Readers with `isolation.level=read_committed` have these promises; others see everything that was written.\n",
