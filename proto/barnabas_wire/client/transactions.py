@@ -37,6 +37,8 @@ EPOCH_PER_TRANSACTION = 2
 END_VERSION, PRODUCE_VERSION = 5, 12
 """The first versions of EndTxn and Produce that speak it."""
 SINGLE_GROUP_VERSION_MAX = 7
+COMMIT_BY_NAME_VERSION_MAX = 5
+"""From version 6 on TxnOffsetCommit names topics by id."""
 ONGOING, PREPARED = "Ongoing", "Prepared"
 OPEN_STATES = (ONGOING, PREPARED)
 
@@ -167,7 +169,7 @@ def commit_offsets(
         topics = answer.topics  # type: ignore[attr-defined]
         return next((entry.error_code for topic in topics for entry in topic.partitions if entry.error_code), 0)
 
-    cluster.call_coordinator(group, request, find=code)
+    cluster.call_coordinator(group, request, version_max=COMMIT_BY_NAME_VERSION_MAX, find=code)
 
 
 def stable_offsets(
