@@ -19,12 +19,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_wire.client.blocking import BlockingCluster, NoBrokerReachable
-from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES, Broker, FetchedRecords, known_code
+from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES, FetchedRecords, known_code
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.kafka.errors import RETRIABLE_CODES, ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import TopicPartition, Uuid
 from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -227,23 +226,17 @@ class SourceClient:
     def _of_coordinator(self, group_id: str, request: Any, what: str) -> Any:
         """Ask a group's coordinator; a group that is just moving is asked for again."""
 
-        def ask() -> Any:
-            found = self._cluster.call(FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id]))
-            place = found.coordinators[0] if found.coordinators else found
-            if place.error_code:
-                raise KafkaError.of(known_code(place.error_code), place.error_message or "")
-            broker = Broker(BrokerId(place.node_id), place.host, place.port, None)
-            answer = self._cluster.call(request, broker=broker, version_max=WITH_NAMES_VERSION_MAX)
-            groups = getattr(answer, "groups", None)
-            topics = answer.topics or [topic for group in groups or () for topic in group.topics]
+        def passing(answer: Any) -> int:
+            groups = getattr(answer, "groups", None) or ()
+            topics = answer.topics or [topic for group in groups for topic in group.topics]
             codes = [part.error_code for topic in topics for part in topic.partitions]
-            codes += [group.error_code for group in groups or ()]
-            for code in codes:
-                if code and known_code(code) in RETRIABLE_CODES:
-                    raise KafkaError.of(known_code(code), "")
-            return answer
+            codes += [group.error_code for group in groups]
+            return next((code for code in codes if code and known_code(code) in RETRIABLE_CODES), 0)
 
-        return self._patiently(ask, what)
+        return self._patiently(
+            lambda: self._cluster.call_coordinator(group_id, request, version_max=WITH_NAMES_VERSION_MAX, find=passing),
+            what,
+        )
 
     def _check(self, code: int, what: str) -> None:
         if code:

@@ -289,7 +289,7 @@ async def _trim(client: ClusterClient, truth: Truth) -> None:
         start = sorted(at.acknowledged)[len(at.acknowledged) // 3 + 2]
         await client.metadata([key.topic])
         topic = DeleteRecordsTopic(key.topic, [DeleteRecordsPartition(key.partition, start)])
-        leader = client._view.leader(key).id
+        leader = client.routing.view.leader(key).id
         answer = await client.call(DeleteRecordsRequest([topic], timeout_ms=10_000), broker_id=leader)
         assert answer.topics[0].partitions[0].error_code == 0, answer
         at.start = start

@@ -204,7 +204,7 @@ def test_transactions(tool: Run, topic: str, cluster: LocalCluster) -> None:
             await producer.init()
         await producers[0].write(opened)
         await producers[1].write(hanging, age_ms=3_600_000, is_added=False)
-        (leader,) = {client._view.leader(hanging).id}
+        (leader,) = {client.routing.view.leader(hanging).id}
         return producers[0].producer_id, producers[1].producer_id, leader
 
     async def stable(client: ClusterClient) -> list[int]:

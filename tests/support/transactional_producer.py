@@ -15,6 +15,7 @@ from typing import Any
 
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import RetrySchedule, known_code, produce_request, read_produced
+from barnabas_wire.client.routing import Steps, ask
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -70,13 +71,14 @@ class TransactionalProducer:
         request = produce_request(key, batch, acks=-1, timeout_ms=10_000)
         request.transactional_id = self.name
 
-        async def attempt(schedule: RetrySchedule) -> Offset:
-            await self.client._know([key], schedule)
-            leader = self.client._view.leader(key)
-            answer = await self.client._call(leader, request, schedule, version_max=self._versions["produce"])
+        routing = self.client.routing
+
+        def attempt(schedule: RetrySchedule) -> Steps[Offset]:
+            yield from routing.know([key], schedule)
+            answer = yield ask(request, schedule, routing.view.leader(key), version_max=self._versions["produce"])
             return read_produced(answer, key)
 
-        offset: Offset = await self._retried(lambda: self.client._retry(attempt, topics={key.topic}))
+        offset: Offset = await self._retried(lambda: self.client.run(routing.retry(attempt, topics={key.topic})))
         self._sequences[key] += 1
         return offset
 

@@ -128,6 +128,7 @@ class AioConnection(asyncio.BufferedProtocol):
         isolation_level: int = 0,
         session_id: int = 0,
         session_epoch: int = -1,
+        rack_id: str = "",
         timeout_s: float | None,
     ) -> ParsedFetchResponse:
         """One fetch over the hand-written codec; records are slices of the response, never copied.
@@ -150,6 +151,7 @@ class AioConnection(asyncio.BufferedProtocol):
             isolation_level=isolation_level,
             session_id=session_id,
             session_epoch=session_epoch,
+            rack_id=rack_id,
         )
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self._write(self._state.request_raw(ApiKey.FETCH, version, body, future))

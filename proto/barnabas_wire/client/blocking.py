@@ -3,7 +3,7 @@
 May touch:  sockets, the clock.       Must not touch: asyncio, threads.
 Invariants: one thread at a time; a forked child drops its parent's sockets and makes its own; after an error a connection
             is closed, and the next call makes a new one.
-Read next:  metadata.py (routing and retry rules), connection.py.
+Read next:  routing.py (whom a call goes to, and when again), connection.py.
 """
 
 from __future__ import annotations
@@ -13,46 +13,32 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from barnabas_wire.client.connection import RESPONSE_BYTES_MAX, ClientConnection
-from barnabas_wire.client.metadata import (
-    FETCH_BY_NAME_VERSION_MAX,
-    PRODUCE_BY_NAME_VERSION_MAX,
-    STALE_LEADER_CODES,
-    Broker,
-    ClusterView,
-    FetchedRecords,
-    ListedOffset,
-    RetrySchedule,
-    check_topics,
-    known_code,
-    list_offsets_request,
-    metadata_request,
-    parse_bootstrap,
-    produce_request,
-    read_listed_offsets,
-    read_produced,
+from barnabas_wire.client.metadata import Broker, ClusterView, FetchedRecords, ListedOffset, RetrySchedule
+from barnabas_wire.client.routing import (
+    CONNECT_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    Ask,
+    FetchOptions,
+    Pause,
+    Routing,
+    Steps,
+    Together,
 )
+from barnabas_wire.client.routing import NoBrokerReachable as NoBrokerReachable
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin, login_steps
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.frame import FrameDecoder
-from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
-from barnabas_wire.kafka.messages.fetch_response import parse_fetch_response
-from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
-from barnabas_wire.kafka.messages.metadata import MetadataResponse
+from barnabas_wire.kafka.messages.fetch_response import ParsedFetchResponse, parse_fetch_response
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import decode_response, message_classes
 
-CONNECT_TIMEOUT_S = 5.0
-REQUEST_TIMEOUT_S = 30.0
-FETCH_BYTES_MAX = 0x7FFF_FFFF
-SINGLE_COORDINATOR_VERSION_MAX = 3
-"""From version 4 on FindCoordinator is asked of many keys at once."""
-
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class BlockingConnection:
@@ -104,6 +90,14 @@ class BlockingConnection:
     def call_raw(self, api_key: int, version: int, body: Buffer, *, timeout_s: float = REQUEST_TIMEOUT_S) -> memoryview:
         """Send a request body that is encoded already; returns the response body in one piece of its own."""
         return self._exchange(self._state.request_raw(api_key, version, body, True), time.monotonic() + timeout_s)
+
+    def fetch(
+        self, partitions: list[FetchRequestPartition], *, version: int, timeout_s: float, **fields: Any
+    ) -> ParsedFetchResponse:
+        """One fetch over the hand-written codec; records are slices of the response. fields: as encode_fetch_request takes them."""
+        body = bytearray()
+        encode_fetch_request(body, version, partitions, **fields)
+        return parse_fetch_response(self.call_raw(ApiKey.FETCH, version, body, timeout_s=timeout_s), 0, version)
 
     @property
     def ranges(self) -> dict[int, tuple[int, int]]:
@@ -175,10 +169,6 @@ class BlockingConnection:
                 return frame
 
 
-class NoBrokerReachable(ConnectionError):
-    """No address took a connection; the message lists each one that was tried, with its reason."""
-
-
 class BlockingCluster:
     """The cluster behind a bootstrap list: finds leaders, retries what may be retried until a deadline.
 
@@ -199,14 +189,12 @@ class BlockingCluster:
 
         reach_timeout_s: a call that cannot connect to any broker for so long raises NoBrokerReachable (None: timeout_s).
         """
-        self._bootstrap = parse_bootstrap(bootstrap_servers)
+        self.routing = Routing(
+            bootstrap_servers, now_s=lambda: time.monotonic(), timeout_s=timeout_s, reach_timeout_s=reach_timeout_s
+        )
         self._client_id = client_id
         self._security = security
-        self._timeout_s = timeout_s
-        self._reach_timeout_s = timeout_s if reach_timeout_s is None else reach_timeout_s
-        self._view = ClusterView()
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
-        self._near_replicas: dict[TopicPartition, int] = {}
         self._process_id = os.getpid()
 
     def close(self) -> None:
@@ -220,8 +208,7 @@ class BlockingCluster:
 
         creates_topics: a missing one is made, where the brokers allow it (auto.create.topics.enable).
         """
-        wanted = None if topics is None else list(topics)
-        return self._retry(lambda schedule: self._refresh(wanted, schedule, creates_topics=creates_topics))
+        return self._run(self.routing.metadata(topics, creates_topics=creates_topics))
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Partition indexes of each topic, in order."""
@@ -240,112 +227,18 @@ class BlockingCluster:
         self, wanted: Mapping[TopicPartition, int], *, is_read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
         """As list_offsets, with the timestamp of the record found."""
-        found: dict[TopicPartition, ListedOffset] = {}
+        return self._run(self.routing.list_offsets(wanted, is_read_committed=is_read_committed))
 
-        def attempt(schedule: RetrySchedule) -> dict[TopicPartition, ListedOffset]:
-            missing = {partition: spec for partition, spec in wanted.items() if partition not in found}
-            self._know(missing, schedule)
-            failures: dict[TopicPartition, KafkaError] = {}
-            for broker, share in self._view.by_leader(missing).items():
-                request = list_offsets_request(share, is_read_committed=is_read_committed)
-                ready, failed = read_listed_offsets(self._call(broker, request, schedule))
-                found.update(ready)
-                failures.update(failed)
-            for error in failures.values():
-                raise error
-            return found
-
-        return self._retry(attempt, topics={partition.topic for partition in wanted})
-
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offset: int,
-        *,
-        bytes_max: int = 1 << 20,
-        wait_ms_max: int = 500,
-        bytes_min: int = 1,
-        is_read_committed: bool = False,
-        topic_id: Uuid | None = None,
-        rack: str = "",
-    ) -> FetchedRecords:
+    def fetch(self, partition: TopicPartition, offset: int, **how: Unpack[FetchOptions]) -> FetchedRecords:
         """Raw batches from the leader, beginning with the one that holds `offset`; empty when the wait ran out.
 
-        rack: where this client is. A leader that knows a replica nearer to it sends it there (KIP-392).
-
-        With a topic_id the broker is asked by it, if it can be, so that a topic made anew under the name is never read.
         Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below the log's start or beyond its end, UNKNOWN_TOPIC_ID.
         """
-
-        def attempt(schedule: RetrySchedule) -> FetchedRecords:
-            self._know([partition], schedule)
-            leader = self._view.leader(partition)
-            # Once: whatever goes wrong there, the leader has the answer.
-            near = self._near_replicas.pop(partition, None) if rack else None
-            connection = self._connect(self._view.brokers.get(near, leader) if near is not None else leader, schedule)
-            version = connection.version_for(ApiKey.FETCH)
-            topic: str | Uuid = partition.topic
-            if topic_id is not None and version > FETCH_BY_NAME_VERSION_MAX:
-                topic = topic_id
-            else:
-                version = min(version, FETCH_BY_NAME_VERSION_MAX)
-            epoch = self._view.partition(partition).leader_epoch
-            body = bytearray()
-            encode_fetch_request(
-                body,
-                version,
-                [
-                    FetchRequestPartition(
-                        topic,
-                        partition.partition,
-                        current_leader_epoch=epoch,
-                        fetch_offset=offset,
-                        max_bytes=bytes_max,
-                    )
-                ],
-                max_wait_ms=wait_ms_max,
-                min_bytes=bytes_min,
-                max_bytes=FETCH_BYTES_MAX,
-                isolation_level=1 if is_read_committed else 0,
-                rack_id=rack,
-            )
-            answer = self._guarded(
-                connection,
-                lambda: connection.call_raw(
-                    ApiKey.FETCH, version, body, timeout_s=schedule.remaining_s(time.monotonic())
-                ),
-            )
-            response = parse_fetch_response(answer, 0, version)
-            code = response.error_code or (response.partitions[0].error_code if response.partitions else 0)
-            if code:
-                raise KafkaError.of(known_code(code), f"fetch of {partition} at offset {offset}")
-            if not response.partitions:
-                raise MalformedMessage(f"the broker left {partition} out of its answer")
-            got = response.partitions[0]
-            if near is None and got.preferred_read_replica in self._view.brokers:
-                self._near_replicas[partition] = got.preferred_read_replica
-                return attempt(schedule)
-            if near is not None:
-                self._near_replicas[partition] = near
-            return FetchedRecords(
-                got.records, Offset(got.high_watermark), Offset(got.log_start_offset), got.aborted_transactions
-            )
-
-        return self._retry(attempt, topics={partition.topic})
+        return self._run(self.routing.fetch(partition, offset, how))
 
     def produce(self, partition: TopicPartition, batch: Buffer, *, acks: int = -1) -> Offset:
         """Append one finished batch; returns its base offset (-1 with acks=0)."""
-
-        def attempt(schedule: RetrySchedule) -> Offset:
-            self._know([partition], schedule)
-            timeout_s = schedule.remaining_s(time.monotonic())
-            request = produce_request(partition, batch, acks=acks, timeout_ms=int(timeout_s * 1000))
-            response = self._call(
-                self._view.leader(partition), request, schedule, version_max=PRODUCE_BY_NAME_VERSION_MAX
-            )
-            return Offset(-1) if response is None else read_produced(response, partition)
-
-        return self._retry(attempt, topics={partition.topic})
+        return self._run(self.routing.produce(partition, batch, acks=acks))
 
     def dial(self, broker: Broker, *, timeout_s: float = CONNECT_TIMEOUT_S) -> BlockingConnection:
         """A connection of the caller's own, which the cluster does not use and does not close."""
@@ -355,34 +248,11 @@ class BlockingCluster:
 
     def call(self, request: Any, *, broker: Broker | None = None, version_max: int | None = None) -> Any:
         """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read."""
-
-        def attempt(schedule: RetrySchedule) -> Any:
-            if broker is not None:
-                return self._call(broker, request, schedule, version_max=version_max)
-            connection = self._any_connection(schedule)
-            return self._guarded(
-                connection,
-                lambda: connection.call(request, timeout_s=schedule.remaining_s(time.monotonic())),
-            )
-
-        return self._retry(attempt)
+        return self._run(self.routing.call(request, broker=broker, version_max=version_max))
 
     def call_checked(self, request: Any, *, broker: Broker | None = None) -> Any:
         """As `call`, for a response with one error code at its top: retries what may pass, raises KafkaError for the rest."""
-
-        def attempt(schedule: RetrySchedule) -> Any:
-            if broker is None:
-                connection = self._any_connection(schedule)
-                timeout_s = schedule.remaining_s(time.monotonic())
-                response = self._guarded(connection, lambda: connection.call(request, timeout_s=timeout_s))
-            else:
-                response = self._call(broker, request, schedule)
-            if response.error_code:
-                words = getattr(response, "error_message", None) or type(request).__name__.removesuffix("Request")
-                raise KafkaError.of(known_code(response.error_code), words)
-            return response
-
-        return self._retry(attempt)
+        return self._run(self.routing.call(request, broker=broker, is_checked=True))
 
     def call_coordinator(
         self,
@@ -398,53 +268,54 @@ class BlockingCluster:
         find: the error code of a response, None for the one at its top. What may pass is retried: for the coordinator to load or to be
         another, and every other retriable code. Raises KafkaError for the rest.
         """
-
-        def attempt(schedule: RetrySchedule) -> Any:
-            connection = self._any_connection(schedule)
-            version = min(connection.version_for(ApiKey.FIND_COORDINATOR), SINGLE_COORDINATOR_VERSION_MAX)
-            asked = FindCoordinatorRequest(key=key, key_type=key_type)
-            timeout_s = schedule.remaining_s(time.monotonic())
-            found = self._guarded(connection, lambda: connection.call(asked, version=version, timeout_s=timeout_s))
-            if found.error_code:
-                raise KafkaError.of(known_code(found.error_code), f"coordinator of {key}")
-            coordinator = Broker(BrokerId(found.node_id), found.host, found.port, None)
-            answer = self._call(coordinator, request, schedule, version_max=version_max)
-            code = answer.error_code if find is None else find(answer)
-            if code:
-                words = (
-                    getattr(answer, "error_message", None)
-                    or f"{type(request).__name__.removesuffix('Request')} of {key}"
-                )
-                raise KafkaError.of(known_code(code), words)
-            return answer
-
-        return self._retry(attempt)
+        return self._run(
+            self.routing.call_coordinator(
+                key,
+                request,
+                key_type=key_type,
+                version_max=version_max,
+                find=find or (lambda answer: int(answer.error_code)),
+            )
+        )
 
     def any_connection(self) -> BlockingConnection:
         """A connection to whichever broker answers."""
-        return self._retry(self._any_connection)
+
+        def attempt(schedule: RetrySchedule) -> Steps[BlockingConnection]:
+            connection: BlockingConnection = yield Ask(None, lambda found, _: found, schedule)
+            return connection
+
+        return self._run(self.routing.retry(attempt))
 
     def leader(self, partition: TopicPartition) -> Broker:
         """The leader as of the last metadata; asks for it where the topic is unknown. Raises KafkaError, OSError."""
-        if partition.topic not in self._view.topics:
+        if partition.topic not in self.routing.view.topics:
             self.metadata([partition.topic])
-        return self._view.leader(partition)
+        return self.routing.view.leader(partition)
 
     # ---- below the public calls
 
-    def _retry(self, attempt: Callable[[RetrySchedule], Answer], *, topics: Iterable[str] = ()) -> Answer:
+    def _run(self, steps: Steps[T]) -> T:
+        """Take the steps of a call."""
         self._leave_parent()
-        begun_s = time.monotonic()
-        schedule = RetrySchedule(now_s=begun_s, timeout_s=self._timeout_s)
+        answer: Any = None
+        error: Exception | None = None
         while True:
             try:
-                return attempt(schedule)
-            except (KafkaError, OSError) as error:
-                if isinstance(error, NoBrokerReachable) and time.monotonic() - begun_s >= self._reach_timeout_s:
-                    raise
-                if not isinstance(error, KafkaError) or error.code in STALE_LEADER_CODES:
-                    self._view = self._view.without(topics)
-                time.sleep(schedule.next_delay_s(error, time.monotonic()))
+                step = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = error = None
+            try:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                elif isinstance(step, Together):
+                    answer = [self._answer_or_error(each) for each in step.asks]
+                else:
+                    answer = self._ask(step)
+            except Exception as failure:  # the steps say what becomes of it
+                error = failure
 
     def _leave_parent(self) -> None:
         """After a fork both processes hold the same sockets: let go of them without a word to the broker."""
@@ -452,38 +323,37 @@ class BlockingCluster:
             self._process_id = os.getpid()
             self.close()
 
-    def _know(self, partitions: Iterable[TopicPartition], schedule: RetrySchedule) -> None:
-        unknown = {partition.topic for partition in partitions if partition.topic not in self._view.topics}
-        if unknown:
-            self._refresh(sorted(unknown), schedule)
+    def _ask(self, step: Ask) -> Any:
+        if step.broker is None:
+            connection = self._any_connection(step.schedule)
+        else:
+            address = (step.broker.host, step.broker.port)
+            connection = self._connections.get(address) or self._open(*address, step.schedule)
+        try:
+            return step.call(connection, step.schedule.remaining_s(time.monotonic()))
+        except (OSError, MalformedMessage):
+            # In the middle of an exchange the connection's order is unknown: drop it.
+            connection.close()
+            self._connections = {key: kept for key, kept in self._connections.items() if kept is not connection}
+            raise
 
-    def _refresh(
-        self, topics: list[str] | None, schedule: RetrySchedule, *, creates_topics: bool = False
-    ) -> ClusterView:
-        connection = self._any_connection(schedule)
-        request = metadata_request(topics, creates_topics=creates_topics)
-        response: MetadataResponse = self._guarded(
-            connection, lambda: connection.call(request, timeout_s=schedule.remaining_s(time.monotonic()))
-        )
-        self._view = self._view.updated(response)
-        check_topics(response)
-        return self._view
+    def _answer_or_error(self, step: Ask) -> Any:
+        try:
+            return self._ask(step)
+        except (KafkaError, OSError) as error:
+            return error
 
     def _any_connection(self, schedule: RetrySchedule) -> BlockingConnection:
         for connection in self._connections.values():
             return connection
-        known = [(broker.host, broker.port) for broker in self._view.brokers.values()]
-        addresses = list(dict.fromkeys([*known, *self._bootstrap]))
+        addresses = self.routing.addresses
         failures = []
         for host, port in addresses:
             try:
-                return self._open(host, port, schedule, timeout_s=self._reach_timeout_s / len(addresses))
+                return self._open(host, port, schedule, timeout_s=self.routing.reach_timeout_s / len(addresses))
             except OSError as error:
                 failures.append(f"{host}:{port} ({error.strerror or str(error) or type(error).__name__})")
         raise NoBrokerReachable(f"tried {', '.join(failures)}")
-
-    def _connect(self, broker: Broker, schedule: RetrySchedule) -> BlockingConnection:
-        return self._connections.get((broker.host, broker.port)) or self._open(broker.host, broker.port, schedule)
 
     def _open(
         self, host: str, port: int, schedule: RetrySchedule, *, timeout_s: float = CONNECT_TIMEOUT_S
@@ -494,20 +364,3 @@ class BlockingCluster:
         )
         self._connections[host, port] = connection
         return connection
-
-    def _call(self, broker: Broker, request: Any, schedule: RetrySchedule, *, version_max: int | None = None) -> Any:
-        connection = self._connect(broker, schedule)
-        version = connection.version_for(request.API_KEY)
-        if version_max is not None:
-            version = min(version, version_max)
-        timeout_s = schedule.remaining_s(time.monotonic())
-        return self._guarded(connection, lambda: connection.call(request, version=version, timeout_s=timeout_s))
-
-    def _guarded(self, connection: BlockingConnection, call: Callable[[], Answer]) -> Answer:
-        """After a failure in the middle of an exchange the connection's order is unknown: drop it."""
-        try:
-            return call()
-        except (OSError, MalformedMessage):
-            connection.close()
-            self._connections = {key: kept for key, kept in self._connections.items() if kept is not connection}
-            raise
