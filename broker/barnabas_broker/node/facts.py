@@ -8,6 +8,7 @@ Read next:  node.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from barnabas_broker.api.services import BrokerKey
 from barnabas_broker.node.properties import NodeConfig
@@ -60,9 +61,14 @@ class NodeFacts:
         """min.insync.replicas of the properties."""
         return self._config.log.min_insync_replicas
 
-    def described_keys(self) -> list[BrokerKey]:
-        """Every key of server.properties with the value in effect, for DescribeConfigs."""
-        return [
+    def described_keys(self) -> Sequence[BrokerKey]:
+        """Every key of server.properties with the value in effect, for DescribeConfigs and for each topic that is made."""
+        return self._described
+
+    @cached_property
+    def _described(self) -> tuple[BrokerKey, ...]:
+        """Made once: it takes 1 ms."""
+        return tuple(
             BrokerKey(
                 name=key.name,
                 value=HIDDEN_VALUE if key.is_sensitive and value else value,
@@ -73,4 +79,4 @@ class NodeFacts:
                 is_sensitive=key.is_sensitive,
             )
             for key, value in self._config.values()
-        ]
+        )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.properties import node_config
 from barnabas_broker.node.refused_keys import REFUSED_KEYS
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.voters import VoterSet
 
 BROKER = {
     "process.roles": "broker",
@@ -128,3 +131,8 @@ def test_kafkas_own_off_is_taken_spelt_out(key: str, value: str) -> None:
 def test_a_setting_of_logs_is_refused_by_the_name_it_has_in_the_file() -> None:
     with pytest.raises(ConfigError, match=r"^log\.roll\.ms=0: "):
         node_config(BROKER | {"log.roll.ms": "0"})
+
+
+def test_keys_are_described_once_for_all_topics_that_are_made() -> None:
+    facts = NodeFacts(node_config(BROKER), cluster_id="", voters=VoterSet.unknown, image=lambda: MetadataImage.EMPTY)
+    assert facts.described_keys() is facts.described_keys()
