@@ -192,6 +192,30 @@ def test_consumer_groups(tool: Run, topic: str) -> None:
     tool(GROUPS, "--describe", "--group", group, fails="GroupIdNotFound")
 
 
+def test_kafkas_java_consumer_in_a_group_of_the_consumer_protocol(tool: Run, topic: str) -> None:
+    """KIP-848 from end to end: join, read, commit by epoch, leave; and Kafka's tools show the group and its configs."""
+    tool(TOOLS + "ConsoleProducer", "--topic", topic, stdin="".join(f"{n}\n" for n in range(60)))
+    group = f"{topic}-consumers"
+    read = ("--topic", topic, "--group-id", group, "--group-protocol", "consumer", "--max-messages", "60")
+    for assignor in ("uniform-rack", "range"):
+        said = tool(TOOLS + "VerifiableConsumer", *read, "--group-remote-assignor", assignor)
+        events = [json.loads(line) for line in said.splitlines()]
+        assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 60
+        assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+        (given,) = (event["partitions"] for event in events if event["name"] == "partitions_assigned")
+        assert len(given) == 3
+        assert re.search(rf"{group} +Consumer +consumer", tool(TOOLS + "GroupsCommand", "--list"), re.IGNORECASE)
+        assert re.search(rf"{group} .* Empty +0", tool(GROUPS, "--describe", "--group", group, "--state"))
+        said = tool(GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+        assert re.findall(rf"{topic} +\d +(\d+)", said) == ["0", "0", "0"]
+    configs, key = TOOLS + "ConfigCommand", "consumer.session.timeout.ms"
+    tool(configs, "--alter", "--group", group, "--add-config", f"{key}=50000")
+    assert f"{key}=50000" in tool(configs, "--describe", "--group", group)
+    tool(configs, "--alter", "--group", group, "--add-config", f"{key}=70000", fails=key)
+    tool(configs, "--alter", "--group", group, "--delete-config", key)
+    assert "was successful" in tool(GROUPS, "--delete", "--group", group)
+
+
 def test_transactions(tool: Run, topic: str, cluster: LocalCluster) -> None:
     """kafka-transactions.sh: what is open and what hangs is listed, described, found and aborted."""
     command = TOOLS + "TransactionsCommand"

@@ -448,6 +448,55 @@ def test_targets_of_a_large_group_are_made_in_slices(monkeypatch: pytest.MonkeyP
     assert driver.group.assignment_epoch == driver.group.epoch
 
 
+def test_a_topic_that_is_made_again_is_another() -> None:
+    driver = ConsumerDriver()
+    a = Consumer(driver, "a", TOPIC)
+    a.join()
+    before = driver.group.epoch
+    driver.image = make_image(topics={TOPIC: [((1,), (1,), 1)] * 4}, topic_ids_from=2_000)
+    driver.settle((a,))
+    assert driver.group.epoch == before + 1
+    assert a.numbers() == [0, 1, 2, 3], "of the new one"
+
+
+def test_regular_expressions_of_a_group_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regexes, "REGEXES_MAX", 2)
+    driver = ConsumerDriver()
+    for name in "ab":
+        Consumer(driver, name, regex=f"{name}.*").join()
+    said: dict[str, Any] = {"topic_names": frozenset[str](), "owned": {}, "rebalance_timeout_ms": TIMEOUT_MS}
+    refused = driver.beat("c", JOINS, topic_regex="c.*", **said)
+    assert driver.code(refused) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert driver.code(driver.beat("c", JOINS, topic_regex="a.*", **said)) is ErrorCode.NONE
+
+
+def test_a_static_member_that_is_away_remembers_its_epoch() -> None:
+    driver = ConsumerDriver()
+    a = Consumer(driver, "a", TOPIC, instance="one")
+    a.join()
+    a.leave_for_a_while()
+    member = driver.group.members["a"]
+    assert (member.epoch, member.previous_epoch) == (-2, 2)
+
+
+def test_targets_in_the_making_are_dropped_when_a_member_goes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "SLICED_FROM", 3)
+    driver = ConsumerDriver()
+    a, b = Consumer(driver, "a", TOPIC), Consumer(driver, "b", TOPIC)
+    a.join()
+    driver.settle((a,))
+    b.join()
+    assert driver.group.soft.target_job is not None
+    b.leave()
+    driver.advance(1)
+    assert driver.group.soft.target_job is None
+    assert set(driver.group.targets) == {"a"}, "nobody is there for the others"
+    assert driver.group.assignment_epoch < driver.group.epoch
+    driver.settle((a,))
+    assert a.numbers() == [0, 1, 2, 3]
+    assert driver.group.state is ConsumerGroupState.STABLE
+
+
 # ---- failures --------------------------------------------------------------------------------------------------------
 
 

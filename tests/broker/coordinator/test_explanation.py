@@ -52,6 +52,38 @@ def test_who_has_not_given_up_is_named_with_who_waits_for_it() -> None:
     assert kinds(driver) == []
 
 
+def test_only_what_is_missing_is_waited_for_and_each_wait_begins_anew() -> None:
+    driver = ConsumerDriver({TOPIC: 6})
+    a, b, c = (Consumer(driver, name, TOPIC) for name in "abc")
+    a.join()
+    b.join()
+    driver.settle((a, b))
+    driver.advance(INTERVAL_MS)
+    c.join()
+    for member in (a, b):
+        member.beat()  # each hears that it has to give up
+    driver.advance(100)
+    driver.beat("b", b.epoch)
+    a.beat()
+    c.beat()
+    (revoking, waiting) = found(driver)
+    flights = driver.topic_id(TOPIC)
+    assert (revoking.kind, revoking.member_id, revoking.others) == (FindingKind.REVOKING, "b", ("c",))
+    assert revoking.since_ms == 100, "not since b had joined"
+    assert waiting == Finding(FindingKind.WAITING, "c", revoking.partitions, ("b",)), "c has the other half"
+    assert sum(map(len, revoking.partitions.values())) == 1 and len(c.numbers()) == 1
+    assert flights in revoking.partitions
+    b.beat()
+    c.beat()
+    driver.settle((a, b, c))
+    driver.advance(INTERVAL_MS)
+    for name in "de":
+        Consumer(driver, name, TOPIC).join()
+    b.beat()
+    (again,) = (finding for finding in found(driver) if finding.kind is FindingKind.REVOKING)
+    assert (again.member_id, again.since_ms) == ("b", 0)
+
+
 def test_an_assignment_that_an_interval_holds_back_says_when_it_comes() -> None:
     driver = ConsumerDriver(group_consumer_assignment_interval_ms=1_000)
     a, b = Consumer(driver, "a", TOPIC), Consumer(driver, "b", TOPIC)

@@ -24,11 +24,9 @@ SLICE_PAUSE_MS: Final = 0
 
 
 def begin_target(group: ConsumerGroup, job: TargetJob, out: CoordinatorResult) -> None:
-    """Make targets, unless that goes on already for this epoch."""
-    running = group.soft.target_job
-    if running is None or (running.epoch, running.members) != (job.epoch, job.members):
-        group.soft.target_job = job
-        out.arm(TimerKey(TimerKind.TARGET, group.group_id), SLICE_PAUSE_MS)
+    """Make these targets, in place of others that were in the making for what the group was before."""
+    group.soft.target_job = job
+    out.arm(TimerKey(TimerKind.TARGET, group.group_id), SLICE_PAUSE_MS)
 
 
 def begin_resolution(group: ConsumerGroup, job: RegexJob, out: CoordinatorResult) -> None:
