@@ -53,7 +53,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          election per topic, and of everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
     no-moves             Moving replicas between directories: not served yet.
-    no-share-groups      Share and streams groups and their coordinators: not served yet.
+    no-share-groups      Share groups and their coordinator: not served yet.
 """
 
 from __future__ import annotations
