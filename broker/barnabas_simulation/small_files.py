@@ -4,7 +4,8 @@ May touch:  the disk of the node it is given.     Must not touch: nodes that run
 Invariants: one node is struck at a time, where each of its partitions is held by another that is in sync; what is changed is
             changed durably; a log is cut or gone where a checkpoint names what it held: what was flushed since the last one
             nothing can miss; a copy from before is of the very directory that it is put in place of.
-Read next:  faults.py, which says when; barnabas_log/topic_witness.py, checkpoint_twins.py and directory_state.py for what a node does.
+Read next:  faults.py, which says when; barnabas_log/topic_witness.py, checkpoint_twins.py and
+            directory_state.py for what a node does.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ May touch:  files of log directories; stdout, stderr.   Must not touch: a runnin
 Invariants: nothing is adopted or deleted but what was named, and ends in -stray; adopting needs the directory's lock, so no broker
             runs there; what was in the place of an adopted log is set aside in its turn; a crash halfway leaves the
             replica on the list of those that have lost records.
-Read next:  barnabas_log/topic_witness.py (why logs are set aside), directory_state.py (the list), replication's replica_logs.py.
+Read next:  barnabas_log/topic_witness.py (why logs are set aside), directory_state.py (the list), and
+            replication's replica_logs.py.
 """
 
 from __future__ import annotations
