@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -41,6 +42,10 @@ from barnabas_wire.kafka.errors import KafkaError
 
 MEMORY_DIRECTORY = Path("/dev/shm")
 """Where Linux has files in memory."""
+PREFIX = "barnabas-broker-"
+"""Of a temporary directory's name; the process id follows."""
+LEFT_AFTER_S = 60.0
+"""A temporary directory is that old before anybody takes it for one that was left."""
 MEMORY_BYTES_MIN = 256 * 1024 * 1024
 """Free there, or a broker keeps its files where other temporary ones are: containers often have 64 MiB."""
 ELSEWHERE = {
@@ -256,6 +261,7 @@ class Broker:
     def _take_directory(self) -> ClusterIdentity:
         if self._given is None:
             self._directory = _new_directory()
+            self._lock = lock_directory(self._directory)
             return new_identity(nodes=1)
         self._directory = self._given
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -334,7 +340,25 @@ def _new_directory() -> Path:
         status = os.statvfs(MEMORY_DIRECTORY)
         if status.f_bavail * status.f_frsize >= MEMORY_BYTES_MIN and os.access(MEMORY_DIRECTORY, os.W_OK):
             parent = str(MEMORY_DIRECTORY)
-    return Path(tempfile.mkdtemp(prefix=f"barnabas-{os.getpid()}-", dir=parent))
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+    for other in directory.parent.glob(f"{PREFIX}*"):
+        if other != directory:
+            _remove_if_left(other)
+    return directory
+
+
+def _remove_if_left(directory: Path) -> None:
+    """Remove a temporary directory whose process was killed: ours, not new, and locked by nobody."""
+    with contextlib.suppress(OSError, LocalClusterError):
+        status = directory.lstat()
+        if (
+            status.st_uid != os.getuid()
+            or time.time() - status.st_mtime < LEFT_AFTER_S
+            or not (directory / "lock").is_file()
+        ):
+            return
+        with lock_directory(directory):
+            shutil.rmtree(directory)
 
 
 _live: set[Broker] = set()

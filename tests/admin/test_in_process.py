@@ -326,6 +326,22 @@ def test_a_process_that_forgets_to_close_ends_and_leaves_no_directory() -> None:
     assert time.monotonic() - began_s < 60
 
 
+def test_a_directory_of_a_process_that_was_killed_is_removed_by_the_next_broker() -> None:
+    """And none that is new, or whose process lives: it holds the lock."""
+    source = "import barnabas, os, signal; print(barnabas.broker().start().directory, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    long_ago = time.time() - 3600
+    with barnabas.broker() as living:
+        assert left.is_dir()
+        for directory in (left, living.directory):
+            os.utime(directory, (long_ago, long_ago))
+        with barnabas.broker():
+            assert not left.exists()
+            assert living.directory.is_dir()
+
+
 def test_a_forked_child_uses_the_address_and_does_not_end_the_broker(tmp_path: Path) -> None:
     """In a process of its own: pytest's has other threads."""
     found = in_a_process(
