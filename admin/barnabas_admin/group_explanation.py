@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from barnabas_admin.errors import AdminError
 from barnabas_admin.progress import duration_text
+from barnabas_admin.streams_explanation import facts_and_findings
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import known_code
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -23,7 +24,9 @@ from barnabas_wire.kafka.messages.consumer_group_describe import (
     Member,
 )
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
+from barnabas_wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
 
+NOT_OF_THIS_TYPE = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 NAMED_MAX = 5
 """Members and partitions that one line names; of more the number is said."""
 CLASSIC_STATES: Mapping[str, str] = {
@@ -56,8 +59,8 @@ async def explain(client: ClusterClient, group: str) -> Explanation:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise
         described = DescribedGroup(group_id=group, error_code=ErrorCode.UNSUPPORTED_VERSION)
-    if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return await _explain_classic(client, group)
+    if described.error_code in NOT_OF_THIS_TYPE:
+        return await _explain_streams(client, group) or await _explain_classic(client, group)
     if described.error_code:
         raise KafkaError.of(known_code(described.error_code), described.error_message or f"explaining group {group}")
     return word(described)
@@ -70,6 +73,32 @@ async def facts_of(client: ClusterClient, group: str) -> list[str]:
     except AdminError:
         return []
     return said.facts[1:]
+
+
+async def _explain_streams(client: ClusterClient, group: str) -> Explanation | None:
+    """None for a group of another type."""
+    try:
+        answer = await client.call_coordinator(group, StreamsGroupDescribeRequest(group_ids=[group]))
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return None
+    (described,) = answer.groups
+    if described.error_code in NOT_OF_THIS_TYPE:
+        return None
+    if described.error_code:
+        raise KafkaError.of(known_code(described.error_code), described.error_message or f"explaining group {group}")
+    facts, findings = facts_and_findings(described)
+    instances = len({member.process_id for member in described.members})
+    epochs = f"epoch {described.group_epoch}, targets of epoch {described.assignment_epoch}"
+    ending = "" if findings or described.group_state != "Stable" else ": every member has what it is to have"
+    return Explanation(
+        status=described.group_state.lower(),
+        summary=f"group {group} (streams) is {described.group_state}{ending}",
+        facts=[f"{epochs}, {len(described.members)} members in {instances} instances", *facts],
+        steps=[],
+        findings=findings,
+    )
 
 
 async def _explain_classic(client: ClusterClient, group: str) -> Explanation:

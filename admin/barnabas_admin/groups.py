@@ -376,7 +376,7 @@ def _member(member: Any) -> dict[str, Any]:
 
 
 def _streams_member(member: StreamsGroupMember, read: Mapping[str, list[str]]) -> dict[str, Any]:
-    has, wanted = _tasks(member.assignment), _tasks(member.target_assignment)
+    has, wanted = tasks_of(member.assignment), tasks_of(member.target_assignment)
     return {
         "member": member.member_id,
         "instance_id": member.instance_id,
@@ -394,7 +394,7 @@ def _streams_member(member: StreamsGroupMember, read: Mapping[str, list[str]]) -
     }
 
 
-def _tasks(assignment: StreamsAssignment) -> dict[str, set[tuple[str, int]]]:
+def tasks_of(assignment: StreamsAssignment) -> dict[str, set[tuple[str, int]]]:
     """Role -> tasks: subtopology and partition of each."""
     lists = (assignment.active_tasks, assignment.standby_tasks, assignment.warmup_tasks)
     return {

@@ -9,6 +9,7 @@ import pytest
 from barnabas_admin.errors import AdminError
 from barnabas_admin.group_explanation import explain, word
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.messages import streams_group_describe as streams
 from barnabas_wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -19,6 +20,7 @@ from barnabas_wire.kafka.messages.consumer_group_describe import (
 )
 from barnabas_wire.kafka.messages.describe_groups import DescribedGroup as DescribedClassicGroup
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsResponse
+from barnabas_wire.kafka.messages.streams_group_heartbeat import TaskIds
 
 MEMBERS = [
     Member(member_id="a", client_id="app", client_host="/10.0.0.1"),
@@ -96,6 +98,9 @@ class Coordinator:
         self.classic = classic
 
     async def call_coordinator(self, group_id: str, request: Any) -> Any:
+        if isinstance(request, streams.StreamsGroupDescribeRequest):
+            unknown = streams.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+            return streams.StreamsGroupDescribeResponse(groups=[unknown])
         if not isinstance(request, ConsumerGroupDescribeRequest):
             return DescribeGroupsResponse(groups=[self.classic])
         assert request.explains
@@ -116,3 +121,56 @@ async def test_groups_of_the_classic_protocol_are_explained_by_their_state() -> 
     refused = DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message="no right")
     with pytest.raises(KafkaError, match="no right"):
         await explain(Coordinator(refused, joining), "g")  # type: ignore[arg-type]
+
+
+async def test_streams_groups_are_explained_by_their_topics_and_tasks() -> None:
+    def tasks(*numbers: int) -> streams.Assignment:
+        return streams.Assignment(active_tasks=[TaskIds("0", list(numbers))])
+
+    def thread(name: str, epoch: int, has: streams.Assignment, wanted: streams.Assignment) -> streams.Member:
+        return streams.Member(
+            member_id=name,
+            member_epoch=epoch,
+            client_id="app",
+            client_host="/h",
+            process_id=name,
+            assignment=has,
+            target_assignment=wanted,
+        )
+
+    class StreamsCoordinator:
+        described = streams.DescribedGroup(
+            group_id="g", group_state="NotReady", obstacle="Source topics x are missing."
+        )
+
+        async def call_coordinator(self, group: str, request: Any, **_: Any) -> Any:
+            if isinstance(request, ConsumerGroupDescribeRequest):
+                unknown = DescribedGroup(group_id=group, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+                return ConsumerGroupDescribeResponse(groups=[unknown])
+            assert isinstance(request, streams.StreamsGroupDescribeRequest)
+            return streams.StreamsGroupDescribeResponse(groups=[self.described])
+
+    cluster: Any = StreamsCoordinator()
+    said = await explain(cluster, "g")
+    assert (said.status, said.summary) == ("notready", "group g (streams) is NotReady")
+    assert said.facts[1:] == ["its topology cannot run: Source topics x are missing."]
+    cluster.described = streams.DescribedGroup(
+        group_id="g",
+        group_state="Reconciling",
+        group_epoch=3,
+        assignment_epoch=3,
+        members=[
+            thread("a", 2, tasks(0, 1), tasks(0)),
+            thread("b", 3, tasks(), tasks(1)),
+            thread("c", 2, tasks(), tasks(2)),
+            thread("d", 3, tasks(3), tasks(3)),
+        ],
+    )
+    said = await explain(cluster, "g")
+    assert said.facts == [
+        "epoch 3, targets of epoch 3, 4 members in 4 instances",
+        "member a (app at h) has to give up 0_1",
+        "member b (app at h) waits for 0_1, which a have not given up yet",
+        "member c (app at h) hears of its newest tasks with its next heartbeat: it gets 0_2",
+    ]
+    assert [finding["kind"] for finding in said.findings] == ["revoking", "waiting", "behind"]

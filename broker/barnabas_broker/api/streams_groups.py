@@ -373,6 +373,7 @@ async def _described(services: BrokerServices, context: RequestContext, group_id
         topology=_described_topology(group),
         members=[_member(member) for member in group.members],
         assignor_name=group.assignor if context.api_version > 0 else None,
+        obstacle=None if group.configured.status is None else group.configured.status.detail,
     )
 
 

@@ -292,6 +292,7 @@ def test_a_group_that_is_not_ready_is_listed_by_either_spelling() -> None:
                 assert [group.group_state for group in listed] == ["NotReady"]
             (found,) = (await client.call(StreamsGroupDescribeRequest(group_ids=["g"]), 1)).groups
             assert (found.group_state, found.topology.epoch, found.topology.subtopologies) == ("NotReady", 0, None)
+            assert found.obstacle == "Source topics none are missing."
 
     virtual_loop.run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.consumer_group_describe import EXPLANATION_TAG
 from barnabas_wire.kafka.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
 from barnabas_wire.kafka.messages.streams_group_topology_description_update import TopologyDescription
 from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int32, string, struct
@@ -86,6 +87,7 @@ class DescribedGroup:
     topology_description: TopologyDescription | None = struct(TopologyDescription, "1+", nullable="1+", default=None)
     topology_description_status: int = int8("1+")  # 0 not asked for, 1 not stored, 2 an error, 3 there
     assignor_name: str | None = string("1+", nullable="1+", default=None)
+    obstacle: str | None = string(nullable="0+", default=None, tag=EXPLANATION_TAG)  # ours: why it is NotReady
 
 
 @dataclass(slots=True)
