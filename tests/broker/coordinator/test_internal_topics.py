@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from barnabas_coordination.group.streams.errors import InvalidTopology
@@ -87,6 +89,8 @@ def test_a_topology_that_contradicts_itself_is_refused() -> None:
         part("0", repartition_sources=(InternalTopic("x"),), repartition_sinks=("y",)),
         part("1", repartition_sources=(InternalTopic("y"),), repartition_sinks=("x",)),
     ]
+    fed_back = [part("0", "a", repartition_sources=(InternalTopic("x"),), repartition_sinks=("x",))]
+    assert found(fed_back, a=3).partition_counts == {"x": 3}, "what is known of it counts"
     for parts in (loop, [part("0", repartition_sources=(InternalTopic("x"),))], [part("0")]):
         with pytest.raises(InvalidTopology):
             found(parts)
@@ -108,3 +112,20 @@ def test_the_order_of_a_clients_lists_does_not_matter() -> None:
         copartitions=(CopartitionGroup((1,), (), (0,)),),
     )
     assert one.in_order() == other.in_order() == other
+
+
+def test_a_long_chain_takes_a_time_that_grows_with_it_alone() -> None:
+    """A client may name thousands of subtopologies, in the worst order."""
+
+    def took_s(count: int) -> float:
+        chain = [part("a", "in", repartition_sinks=("t0",))]
+        chain += [
+            part(f"p{n}", repartition_sources=(InternalTopic(f"t{n}"),), repartition_sinks=(f"t{n + 1}",))
+            for n in reversed(range(count))
+        ]
+        chain.append(part("z", repartition_sources=(InternalTopic(f"t{count}"),)))
+        began = time.process_time()
+        assert set(found(chain, **{"in": 2}).partition_counts.values()) == {2}
+        return time.process_time() - began
+
+    assert took_s(4_000) < 40 * max(took_s(400), 0.001)

@@ -247,6 +247,17 @@ def test_offsets_are_committed_by_the_epoch_since_which_the_member_has_the_task(
     assert driver.commit_by_epoch("a", one.epoch + 1, 0, topic="lines") is ErrorCode.STALE_MEMBER_EPOCH
 
 
+def test_offsets_are_noted_of_tasks_that_there_are() -> None:
+    driver = StreamsDriver()
+    worker = Worker(driver, "a")
+    worker.join()
+    worker.beat(offsets={Task("1", 0): 7, Task("1", 2): 7, Task("9", 0): 7, Task("1", -1): 7})
+    worker.beat(offsets={Task("1", 1): 8}, end_offsets={Task("1", 1): 9})
+    assert driver.streams.soft.offsets["a"] == ({Task("1", 0): 7, Task("1", 1): 8}, {Task("1", 1): 9})
+    worker.leave()
+    assert not driver.streams.soft.offsets
+
+
 def test_endpoints_are_told_when_they_change() -> None:
     driver = StreamsDriver()
     one = Worker(driver, "a", endpoint=Endpoint("here", 80))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
 from barnabas_coordination.group.consumer.errors import UnreleasedInstanceId
@@ -71,6 +72,10 @@ def heartbeat(
     step.arm()
     step.answer(ticket)
     return step.out
+
+
+OFFSETS_MAX: Final = 100_000
+"""Offsets of tasks that are known of the members of one group; beyond, nothing more is noted."""
 
 
 class Step:
@@ -211,11 +216,19 @@ class Step:
         soft.seen = (self.topology, self.around.topics)
         if request.shuts_down:
             soft.shutdown_by = member_id
-        if request.offsets is not None or request.end_offsets is not None:
+        said, ends = self._of_tasks(request.offsets), self._of_tasks(request.end_offsets)
+        if (said or ends) and sum(known.size for known in soft.offsets.values()) < OFFSETS_MAX:
             known = soft.offsets.get(member_id, NO_OFFSETS)
-            soft.offsets[member_id] = TaskOffsets(
-                _merged(known.reached, request.offsets), _merged(known.ends, request.end_offsets)
-            )
+            soft.offsets[member_id] = TaskOffsets(known.reached | said, known.ends | ends)
+
+    def _of_tasks(self, offsets: Mapping[Task, int] | None) -> dict[Task, int]:
+        """Those of tasks that there are: clients may name others without end."""
+        counts = {} if self.configured is None else self.configured.task_counts
+        return {
+            task: offset
+            for task, offset in (offsets or {}).items()
+            if 0 <= task.partition < counts.get(task.subtopology, 0)
+        }
 
     def bump(self) -> None:
         """The group's next epoch, where something made it necessary."""
@@ -358,10 +371,6 @@ def _run(assigning: Assigning) -> Targets:
         except StopIteration as done:
             targets: Targets = done.value
             return targets
-
-
-def _merged(known: Mapping[Task, int], said: Mapping[Task, int] | None) -> Mapping[Task, int]:
-    return {**known, **said} if said else known
 
 
 def _check_owned(owned: Tasks, configured: ConfiguredTopology) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from barnabas_coordination.group.streams.errors import InvalidTopology
@@ -128,7 +129,8 @@ def _existing(topics: TopicsImage, name: str) -> int:
 
 
 def _decide_repartitions(topology: Topology, counts: dict[str, int]) -> None:
-    """A repartition topic has as many partitions as the largest topic that its writers read."""
+    """A repartition topic has as many partitions as the largest topic that its writers read. What feeds back into what its writers
+    read counts as far as it is known, as with Kafka."""
     writers: dict[str, list[Subtopology]] = {}
     for part in topology.subtopologies:
         for name in part.repartition_sinks:
@@ -139,19 +141,33 @@ def _decide_repartitions(topology: Topology, counts: dict[str, int]) -> None:
     unwritten = sorted(undecided - writers.keys())
     if unwritten:
         raise InvalidTopology(f"nothing writes the repartition topics {_shown(unwritten)}")
-    while undecided:
-        found = {}
-        for name in undecided:
-            read = [counts.get(of) for part in writers[name] for of in part.inputs]
-            known = [count for count in read if count is not None]
-            if known and len(known) == len(read):
-                found[name] = max(known)
-        if not found:
-            raise InvalidTopology(
-                f"the partitions of the repartition topics {_shown(undecided)} follow from each other: fix the count of one of them"
-            )
-        counts.update(found)
-        undecided -= found.keys()
+    readers: dict[str, set[str]] = {}
+    """Topic -> the undecided ones that follow from it."""
+    waits: dict[str, int] = {}
+    known: list[tuple[int, str]] = []
+    """How many of the topics that one follows from are undecided, for those of which one is decided: the next first."""
+    for name in undecided:
+        inputs = {of for part in writers[name] for of in part.inputs}
+        for of in inputs:
+            readers.setdefault(of, set()).add(name)
+        waits[name] = len(inputs & undecided)
+        if waits[name] < len(inputs):
+            known.append((waits[name], name))
+    heapify(known)
+    while known:
+        _, name = heappop(known)
+        if name not in undecided:
+            continue
+        counts[name] = max(counts[of] for part in writers[name] for of in part.inputs if of in counts)
+        undecided.discard(name)
+        for reader in readers.get(name, ()):
+            if reader in undecided:
+                waits[reader] -= 1
+                heappush(known, (waits[reader], reader))
+    if undecided:
+        raise InvalidTopology(
+            f"the partitions of the repartition topics {_shown(undecided)} follow from each other: fix the count of one of them"
+        )
 
 
 def _copartition(part: Subtopology, group: CopartitionGroup, fixed: Mapping[str, int], counts: dict[str, int]) -> None:

@@ -7,7 +7,6 @@ Read next:  group.py; heartbeat.py, which fills it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,8 +20,13 @@ from barnabas_quorum.image.topics import TopicsImage
 class TaskOffsets(NamedTuple):
     """How far the stores of a member's tasks are, and how far they could be; summed over the changelogs of each."""
 
-    reached: Mapping[Task, int]
-    ends: Mapping[Task, int]
+    reached: dict[Task, int]
+    ends: dict[Task, int]
+
+    @property
+    def size(self) -> int:
+        """Of both together."""
+        return len(self.reached) + len(self.ends)
 
 
 NO_OFFSETS = TaskOffsets({}, {})
