@@ -9,6 +9,8 @@ import pytest
 
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.shard import EXPIRY
 from barnabas_coordination.group.streams.group import StreamsGroup, StreamsGroupState
 from barnabas_coordination.group.streams.internal_topics import StatusCode
 from barnabas_coordination.group.streams.records import Endpoint, MemberState
@@ -17,7 +19,7 @@ from barnabas_coordination.group.streams.topology import InternalTopic, Subtopol
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.broker.coordinator.consumer_driver import INTERVAL_MS, TIMEOUT_MS, Consumer
-from tests.broker.coordinator.group_driver import GROUP
+from tests.broker.coordinator.group_driver import DELAY_MS, GROUP
 from tests.broker.coordinator.streams_driver import COUNTS, INTERNAL, StreamsDriver, Worker
 from tests.support.images import make_image
 
@@ -315,6 +317,44 @@ def test_groups_of_other_protocols_are_left_alone_unless_they_are_empty() -> Non
     assert driver.shard.committed_partitions(GROUP)
 
 
+def test_a_classic_group_makes_way_once_it_is_empty_and_its_offsets_stay() -> None:
+    driver = StreamsDriver()
+    joined = driver.join(version=3)
+    driver.advance(DELAY_MS)
+    member_id = driver.joined(joined).member_id
+    assert refused(Worker(driver, "a").join) is ErrorCode.GROUP_ID_NOT_FOUND
+    driver.sync(member_id, 1, {member_id: b"all"})
+    driver.commit_by_epoch(member_id, 1, 0, topic="lines")
+    driver.outcome(driver.leave((member_id, None)))
+    driver.advance(DELAY_MS)
+    before = len(driver.log)
+    Worker(driver, "a").join()
+    assert driver.log[before] == GroupMetadataRecord(GROUP, None)
+    assert driver.shard.committed_partitions(GROUP)
+    assert isinstance(driver.reload().groups[GROUP], StreamsGroup)
+
+
+def test_offsets_of_what_is_read_stay_and_an_empty_group_goes_with_its_last_offset() -> None:
+    driver = StreamsDriver({"lines": 2, "weather": 1} | INTERNAL, offsets_retention_minutes=1)
+    worker = Worker(driver, "a")
+    worker.join()
+    for topic in ("lines", "weather"):
+        driver.commit_by_epoch("a", worker.epoch, 0, topic=topic)
+
+    def expire() -> None:
+        driver.advance(40_000)
+        driver.perform(driver.shard.on_timer(EXPIRY, now_ms=driver.now_ms))
+
+    expire()
+    worker.beat()
+    expire()
+    assert [key.topic for key in driver.shard.committed_partitions(GROUP)] == ["lines"], "nobody reads the weather"
+    worker.leave()
+    expire()
+    assert GROUP not in driver.shard.groups
+    assert not driver.reload().groups
+
+
 def test_a_group_is_deleted_once_it_is_empty_and_leaves_nothing() -> None:
     driver = StreamsDriver()
     worker = Worker(driver, "a")
@@ -404,10 +444,30 @@ def test_whatever_members_do_the_laws_hold_and_the_living_come_to_rest(seed: int
         assert set(driver.streams.members) == set(living)
         active = [task for worker in living.values() for task in worker.tasks.active]
         assert sorted(active) == [Task(part, number) for part in "012" for number in range(3)]
-        reloaded = driver.reload().groups[GROUP]
-        assert isinstance(reloaded, StreamsGroup)
-        assert (reloaded.members, reloaded.targets, reloaded.value) == (
-            driver.streams.members,
-            driver.streams.targets,
-            driver.streams.value,
-        )
+        for reloaded in (driver.reload().groups[GROUP], compacted(driver, random)):
+            assert isinstance(reloaded, StreamsGroup)
+            assert (reloaded.members, reloaded.targets, reloaded.value, reloaded.topology) == (
+                driver.streams.members,
+                driver.streams.targets,
+                driver.streams.value,
+                topology,
+            )
+
+
+def compacted(driver: StreamsDriver, random: Random) -> StreamsGroup:
+    """The group as a log has it that was compacted up to some place, which may have lost tombstones before it."""
+    encoded = [driver.shard.encode(record) for record in driver.log]
+    place = random.randrange(len(encoded) + 1)
+    last = dict(encoded[:place])
+    head = [
+        (key, value) for number, (key, value) in enumerate(encoded[:place]) if last[key] is value and value is not None
+    ]
+    shard = driver.new_shard()
+    for key, value in [*head, *encoded[place:]]:
+        record = shard.decode(key, value)
+        assert record is not None
+        shard.replay(record)
+        shard.on_committed(record)
+    group = shard.groups[GROUP]
+    assert isinstance(group, StreamsGroup)
+    return group
