@@ -342,8 +342,11 @@ async def describe(
     """State, epochs, topology and members of each group."""
     _require_served(services, context)
     described: list[DescribedGroup] = []
+    shown = 0
     for group_id in dict.fromkeys(request.group_ids):
-        if len(described) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
+        shown += 1
+        if shown >= GROUPS_PER_TURN:
+            shown = 0
             await asyncio.sleep(0)
         group = await _described(services, context, group_id)
         if group.error_code == ErrorCode.NONE:
@@ -351,6 +354,8 @@ async def describe(
                 group.authorized_operations = context.access.operations(GROUP_OPERATIONS, GROUP, group_id)
             if request.include_topology_description:
                 group.topology_description_status = NOT_STORED
+        parts = group.topology.subtopologies if group.topology is not None else None
+        shown += len(group.members) + len(parts or ())
         described.append(group)
     return StreamsGroupDescribeResponse(groups=described)
 

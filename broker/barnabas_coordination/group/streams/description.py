@@ -1,7 +1,7 @@
 """A Streams group as people and admin clients see it.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: a topology that no member of now has held against the topics is held against them for the description alone.
+Invariants: a topology is shown as it comes to by the topics of now.
 Read next:  messages.py.
 """
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from barnabas_coordination.group.streams.errors import InvalidTopology
 from barnabas_coordination.group.streams.group import StreamsGroup
-from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, configure
+from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology
 from barnabas_coordination.group.streams.messages import StreamsGroupDescription, StreamsMemberDescription
 from barnabas_coordination.group.streams.soft_state import NO_OFFSETS
 from barnabas_coordination.group.streams.tasks import Tasks
@@ -20,10 +20,10 @@ from barnabas_quorum.image.topics import TopicsImage
 
 def describe(group: StreamsGroup, assignor: str, topics: TopicsImage) -> StreamsGroupDescription:
     """The group as it is now; `assignor`: the one that makes its targets."""
-    configured = group.soft.configured
-    if configured is None and group.topology is not None:
+    configured = ConfiguredTopology()
+    if group.topology is not None:
         with suppress(InvalidTopology):
-            configured = configure(group.topology, topics)
+            configured = group.soft.look_at(group.topology, topics)
     return StreamsGroupDescription(
         group_id=group.group_id,
         state=group.state.value,
@@ -31,7 +31,7 @@ def describe(group: StreamsGroup, assignor: str, topics: TopicsImage) -> Streams
         assignment_epoch=group.assignment_epoch,
         assignor=assignor,
         topology=group.topology,
-        configured=configured or ConfiguredTopology(),
+        configured=configured,
         members=tuple(
             StreamsMemberDescription(
                 member_id=name,

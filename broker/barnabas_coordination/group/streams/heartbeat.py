@@ -26,14 +26,13 @@ from barnabas_coordination.group.consumer.errors import UnreleasedInstanceId
 from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
 from barnabas_coordination.group.consumer.heartbeat import MEMBERS_BYTES_MAX
 from barnabas_coordination.group.consumer.member import JOINS
-from barnabas_coordination.group.consumer.subscription import metadata_hash
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.group.streams import fencing, target
 from barnabas_coordination.group.streams.assignor import Assigning, Targets
 from barnabas_coordination.group.streams.endpoints import endpoints_of
 from barnabas_coordination.group.streams.errors import InvalidStreamsRequest
 from barnabas_coordination.group.streams.group import StreamsGroup
-from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, Status, StatusCode, configure
+from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, Status, StatusCode
 from barnabas_coordination.group.streams.member import StreamsMember, new_member, size_of
 from barnabas_coordination.group.streams.messages import (
     EndpointPartitions,
@@ -196,15 +195,7 @@ class Step:
                 "application under another application.id, or delete the group once it is empty"
             )
         self.topology = topology
-        soft = self.soft
-        self.configured, self.metadata_hash = soft.configured, soft.metadata_hash
-        if self.configured is None or soft.seen is None or soft.seen[0] is not topology or soft.seen[1] is not topics:
-            self.metadata_hash = metadata_hash(topology.topics, topics)
-            is_as_before = (
-                soft.seen is not None and soft.seen[0] == topology and soft.metadata_hash == self.metadata_hash
-            )
-            if self.configured is None or not is_as_before:
-                self.configured = configure(topology, topics)
+        self.configured = self.soft.look_at(topology, topics)
         owned = self.request.owned
         if self.configured.is_ready and owned is not None:
             _check_owned(owned, self.configured)
@@ -212,8 +203,6 @@ class Step:
     def note(self) -> None:
         """Soft state that the step leaves, whether its records are appended or not: it is as true without them."""
         soft, request, member_id = self.soft, self.request, self.member.member_id
-        soft.configured, soft.metadata_hash = self.configured, self.metadata_hash
-        soft.seen = (self.topology, self.around.topics)
         if request.shuts_down:
             soft.shutdown_by = member_id
         said, ends = self._of_tasks(request.offsets), self._of_tasks(request.end_offsets)
@@ -223,7 +212,7 @@ class Step:
 
     def _of_tasks(self, offsets: Mapping[Task, int] | None) -> dict[Task, int]:
         """Those of tasks that there are: clients may name others without end."""
-        counts = {} if self.configured is None else self.configured.task_counts
+        counts = self.configured.task_counts
         return {
             task: offset
             for task, offset in (offsets or {}).items()
@@ -233,10 +222,9 @@ class Step:
     def bump(self) -> None:
         """The group's next epoch, where something made it necessary."""
         group, configured = self.group, self.configured
-        assert configured is not None
         value = GroupValue(
             group.epoch + 1,
-            self.metadata_hash,
+            self.soft.metadata_hash,
             self.topology.epoch if configured.is_ready else NO_TOPOLOGY,
             self.around.settings.assignment_configs,
         )
@@ -309,7 +297,6 @@ class Step:
     def answer(self, ticket: Ticket) -> None:
         """Its epoch, what it has where it must be told, and what the group waits for."""
         after, request, settings = self.after, self.request, self.around.settings
-        assert self.configured is not None
         has = after.assigned.tasks
         has_missed = request.epoch < self.before.epoch or (request.owned is not None and request.owned != has)
         is_told = request.epoch == JOINS or has_missed or has != self.before.assigned.tasks
@@ -348,7 +335,7 @@ class Step:
             )
         if self.is_held_back:
             found.append(Status(StatusCode.ASSIGNMENT_DELAYED, "Tasks are handed out soon: more members may come."))
-        if self.configured is not None and self.configured.status is not None:
+        if self.configured.status is not None:
             found.append(self.configured.status)
         if self.soft.shutdown_by is not None:
             found.append(

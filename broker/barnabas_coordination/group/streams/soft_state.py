@@ -2,7 +2,7 @@
 
 May touch:  nothing.                  Must not touch: everything.
 Invariants: losing it costs work, never truth.
-Read next:  group.py; heartbeat.py, which fills it.
+Read next:  group.py; heartbeat.py, which fills it; internal_topics.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas_coordination.group.consumer.subscription import metadata_hash
 from barnabas_coordination.group.streams.assignor import Assigning
-from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology
+from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, configure
 from barnabas_coordination.group.streams.tasks import Task
 from barnabas_coordination.group.streams.topology import Topology
 from barnabas_quorum.image.topics import TopicsImage
@@ -59,3 +60,13 @@ class StreamsSoftState:
     offsets: dict[str, TaskOffsets] = field(default_factory=dict)
     """By member."""
     target_job: TargetJob | None = None
+
+    def look_at(self, topology: Topology, topics: TopicsImage) -> ConfiguredTopology:
+        """What the topology comes to by these topics; worked out anew where one of either has changed. Raises InvalidTopology."""
+        if self.seen is None or self.seen[0] is not topology or self.seen[1] is not topics:
+            found = metadata_hash(topology.topics, topics)
+            if self.configured is None or self.seen is None or (self.seen[0], self.metadata_hash) != (topology, found):
+                self.configured = configure(topology, topics)
+            self.seen, self.metadata_hash = (topology, topics), found
+        assert self.configured is not None, "it was looked at"
+        return self.configured
