@@ -64,6 +64,8 @@ TAGS_KNOWN_FROM: Final = 1
 """First version whose clients know the status MISSING_CLIENT_TAGS."""
 CREATION_TIMEOUT_MS: Final = 10_000
 """How long an answer waits for the internal topics to be made."""
+TOPOLOGY_SIZE_MAX: Final = 5_000
+"""Subtopologies, topics and their configs in one topology: each costs about 50 calls in one turn."""
 NOT_STORED: Final = 1
 """TopologyDescriptionStatus where nothing stores descriptions."""
 
@@ -91,6 +93,11 @@ async def heartbeat(
     """Join, stay, change or leave."""
     _require_served(services, context, request.group_id)
     context.access.require(READ, GROUP, request.group_id)
+    size = _size(request.topology)
+    if size > TOPOLOGY_SIZE_MAX:
+        raise InvalidTopology(
+            f"the topology has {size} subtopologies, topics and configs of topics, {TOPOLOGY_SIZE_MAX} are allowed: divide the application"
+        )
     for name in sorted(_names(request.topology)):
         context.access.require(DESCRIBE, TOPIC, name)
     _check(request)
@@ -266,6 +273,19 @@ def _check_topology(topology: wire.Topology) -> None:
                 raise InvalidTopology(
                     f"a copartition group of subtopology {part.subtopology_id!r} names a topic that it has not"
                 )
+
+
+def _size(topology: wire.Topology | None) -> int:
+    """What a topology has to be looked at for."""
+    found = 0
+    for part in () if topology is None else topology.subtopologies:
+        made = (*part.state_changelog_topics, *part.repartition_source_topics)
+        found += 1 + len(part.source_topics) + len(part.repartition_sink_topics)
+        found += sum(1 + len(topic.topic_configs) for topic in made)
+        found += sum(
+            len(group.source_topics) + len(group.repartition_source_topics) for group in part.copartition_groups
+        )
+    return found
 
 
 def _names(topology: wire.Topology | None) -> set[str]:

@@ -161,6 +161,7 @@ def test_a_member_joins_stays_and_leaves_in_both_versions() -> None:
             {"topology": topology(copartition_groups=[CopartitionGroup(source_topics=[1])])},
             ErrorCode.STREAMS_INVALID_TOPOLOGY,
         ),
+        ({"topology": topology(source_topics=["flights"] * 6_000)}, ErrorCode.STREAMS_INVALID_TOPOLOGY),
         ({"member_epoch": 3, "topology": None}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}, ErrorCode.NONE),
     ],
