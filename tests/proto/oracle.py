@@ -142,7 +142,12 @@ def kio_fields(cls: type[Any], version: int, oracle: type[Any]) -> dict[str, Any
     theirs = dataclass_fields(oracle)
     assert len(ours) == len(theirs), (cls, version, ours, [field.name for field in theirs])
     for name, field in zip(ours, theirs, strict=True):
-        assert field.name.rstrip("_") in (name, name.removesuffix("_ms")), (cls, version, name, field.name)
+        assert field.name.rstrip("_") in (name, name.removesuffix("_ms"), name.removesuffix("_legacy")), (
+            cls,
+            version,
+            name,
+            field.name,
+        )
     return dict(zip(ours, theirs, strict=True))
 
 

@@ -36,7 +36,7 @@ async def test_a_follower_that_nobody_waits_for_keeps_its_place(tmp_path: Path) 
         cluster.cut_links.add(frozenset((1, 3)))
         assert (await cluster[1].produce("t", batch(), acks=1)).error is None
         partition = cluster[1].partition("t")
-        await eventually(lambda: partition.is_silent(BrokerId(3), cluster[1].manager.now_ms()))  # type: ignore[union-attr]
+        await eventually(lambda: partition.is_silent(BrokerId(3), cluster[1].manager.hosted.now_ms()))  # type: ignore[union-attr]
         await asyncio.sleep(0.3)
         assert cluster.controller.registration("t").isr == (1, 2, 3)
 
