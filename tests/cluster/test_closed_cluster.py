@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -129,17 +128,12 @@ def consumed(closed: Closed, user: str, group: str, topic: str) -> bytes | Kafka
         consumer.close()
 
 
-def client_config(closed: Closed, user: str) -> str:
-    config = closed.directory / f"{user}.properties"
-    jaas = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password="{PASSWORDS[user]}";'
-    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={MECHANISM}\nsasl.jaas.config={jaas}\n")
-    return str(config)
-
-
 def acls(closed: Closed, *words: str) -> str:
-    config = client_config(closed, "admin")
+    config = closed.directory / "admin.properties"
+    jaas = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="{PASSWORDS["admin"]}";'
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={MECHANISM}\nsasl.jaas.config={jaas}\n")
     done = apache.run_tool(
-        ACL_COMMAND, "--bootstrap-server", closed.kafka, "--command-config", config, *words, timeout_s=DEADLINE_S
+        ACL_COMMAND, "--bootstrap-server", closed.kafka, "--command-config", str(config), *words, timeout_s=DEADLINE_S
     )
     assert done.exit_code == 0, done
     return done.stdout
@@ -182,41 +176,6 @@ def test_acls_of_kafkas_own_tool_decide_what_a_client_may(closed: Closed) -> Non
     assert denied is not None and denied.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     acls(closed, "--remove", "--force", "--deny-principal", "User:ann", "--operation", "Write", "--topic", "orders")
     assert produced(closed, "ann", "orders", b"2") is None
-
-
-def test_a_user_sees_what_own_rights_show_at_the_kafka_listener(closed: Closed) -> None:
-    """The admin listener takes nobody for who he is here; topics, groups and offsets are listed and described none the less."""
-    admin = AdminClient(closed.settings("admin"))
-    topics = [NewTopic("seen", 2, 1, config={"retention.ms": "77000"}), NewTopic("unseen", 1, 1)]
-    for made in admin.create_topics(topics, operation_timeout=20).values():
-        made.result(DEADLINE_S)
-    at_kafka = ("-b", closed.kafka, "--client-config", client_config(closed, "admin"))
-    for resource, name, operations in (("topic", "seen", ("read", "write")), ("group", "readers", ("read",))):
-        words = [word for each in operations for word in ("--operation", each)]
-        done = barnabas(
-            "acl", "create", "--allow", "User:ann", *words, "--resource", resource, "--name", name, *at_kafka
-        )
-        assert done.returncode == 0, done
-    assert produced(closed, "ann", "seen", b"1") is None
-    assert consumed(closed, "ann", "readers", "seen") == b"1"
-
-    as_ann = ("-b", closed.kafka, "--client-config", client_config(closed, "ann"), "-o", "json")
-    for more in ((), ("--admin", closed.admin)):  # none that she may look for; one that refuses
-        listed = barnabas("topic", "list", *as_ann, *more)
-        assert listed.returncode == 0, listed
-        (topic,) = json.loads(listed.stdout)["topics"]
-        assert (topic["name"], topic["partitions"], topic["leaderless"]) == ("seen", 2, 0)
-    described = barnabas("topic", "describe", "seen", "unseen", *as_ann)
-    assert described.returncode == 5 and "you may not DESCRIBE topic unseen" in described.stderr, described
-    (topic,) = json.loads(described.stdout)["topics"]
-    assert sum(each["high_watermark"] for each in topic["partitions"]) == 1
-    assert topic["overrides"] == {}  # those need DESCRIBE_CONFIGS
-    group = barnabas("group", "describe", "readers", *as_ann)
-    assert group.returncode == 0 and json.loads(group.stdout)["total_lag"] == 0, group
-    groups = barnabas("group", "list", *as_ann)
-    assert [each["group"] for each in json.loads(groups.stdout)["groups"]] == ["readers"], groups
-    deleted = barnabas("topic", "delete", "seen", "--yes", *as_ann)
-    assert deleted.returncode == 5 and "User:ann may not DELETE topic seen" in deleted.stderr, deleted
 
 
 @pytest.mark.attack("A1", "nobody without a login gets into a hand-made closed cluster")
