@@ -82,7 +82,8 @@ class ListenerLaws:
         return Moment(broker, node.life, node.is_serving, loop.time(), loop.stood_still_s)
 
     def asked(self, user: str, broker: BrokerId, operation: AclOperation) -> Asked:
-        """A request to this broker leaves, for which the user needs a right to the topic."""
+        """A request to this broker leaves, for which the user needs a right to the topic. What becomes of that is noted from now on."""
+        self._right(user, broker, operation)
         return Asked(user, operation, self.now(broker))
 
     def look(self) -> None:
