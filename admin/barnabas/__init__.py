@@ -5,9 +5,10 @@ Invariants: importing it loads nothing but the standard library, and little of t
 Read next:  in_process.py, a broker for tests; ../barnabas_admin/main.py, the command tree; the README's map of the house.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from barnabas.in_process import Broker, BrokerError, broker
 
 __all__ = ["Broker", "BrokerError", "__version__", "broker"]
@@ -16,7 +17,7 @@ __version__: str
 """The version of the installed distribution, as `barnabas --version` prints it; its metadata is read when it is asked for."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name == "__version__":
         from importlib.metadata import version
 
