@@ -13,10 +13,11 @@ import pytest
 
 from barnabas_admin.local_cluster import find_base_port
 from barnabas_coordination.group.records import decode, encode
+from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.records.batch import iterate_batches, iterate_records
-from tests.compat.samples import until
+from tests.compat.samples import DEADLINE_S, until
 from tests.oracle import apache
 from tests.oracle.answers import Side
 from tests.oracle.conftest import APACHE_PORT_OFFSET, SHARED, both_running
@@ -25,6 +26,7 @@ from tests.support.clusters import ForkedCluster
 
 GROUP = "filed"
 CONSUMER_RECORDS = frozenset((3, 5, 6, 7, 8, 16))
+LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 INTERVAL_S = 1.1
 """A little more than the interval between two assignments."""
 Record = tuple[bytes, bytes | None]
@@ -39,7 +41,9 @@ def live(side: Side) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=member, member_epoch=epochs[member] if epoch is None else epoch, **named
         )
-        answer = side.call(request, version=1)
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := side.call(request, version=1)).error_code in LOADING and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert answer.error_code == 0, (side.name, member, answer)
         epochs[member] = answer.member_epoch
         return answer
