@@ -76,12 +76,13 @@ from tests.oracle.cases import (
     offsets,
     produce,
     restart,
+    streams,
     topics,
     transactions,
 )
 from tests.oracle.conftest import Pair
 
-FAMILIES = (cluster, configs, fetch, groups, offsets, produce, restart, topics, transactions)
+FAMILIES = (cluster, configs, fetch, groups, offsets, produce, restart, streams, topics, transactions)
 """Importing them has filled CASES."""
 REASONS = frozenset(re.findall(r"^    ([a-z-]+) {2,}\S", __doc__ or "", re.MULTILINE))
 

@@ -132,7 +132,6 @@ def _told(outcome: StreamsHeartbeatOutcome, failed: str, version: int) -> Stream
         member_id=outcome.member_id,
         member_epoch=outcome.epoch,
         heartbeat_interval_ms=outcome.heartbeat_interval_ms,
-        acceptable_recovery_lag_legacy=min(outcome.acceptable_recovery_lag, 2**31 - 1) if version == 0 else 0,
         task_offset_interval_ms=outcome.task_offset_interval_ms,
         acceptable_recovery_lag=outcome.acceptable_recovery_lag if version > 0 else -1,
         status=[

@@ -63,7 +63,7 @@ class StreamsHeartbeatOutcome:
     epoch: int
     heartbeat_interval_ms: int = 0
     task_offset_interval_ms: int = 0
-    acceptable_recovery_lag: int = 0
+    acceptable_recovery_lag: int = -1
     statuses: tuple[Status, ...] = ()
     tasks: Tasks | None = None
     """What it is to work on now; None: what it was told last."""
