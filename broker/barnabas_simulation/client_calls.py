@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from barnabas_quorum.records_security import AclOperation
-from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
+from barnabas_replication.leader.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS, ListenerLaws
 from barnabas_simulation.network import Cut, read_out

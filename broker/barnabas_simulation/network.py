@@ -27,7 +27,7 @@ from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
 from barnabas_quorum.raft.voters import Voter
-from barnabas_replication.peer import FetchAnswer, FetchedPartition
+from barnabas_replication.follower.peer import FetchAnswer, FetchedPartition
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.node_parts import NodeParts
@@ -499,7 +499,7 @@ class SimulatedPeer:
         self._leader_id = leader_id
 
     async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
-        """See barnabas_replication.peer.Peer."""
+        """See barnabas_replication.follower.peer.Peer."""
 
         async def handle(node: NodeParts) -> FetchAnswer:
             answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()

@@ -31,8 +31,8 @@ from barnabas_coordination.group.service import GroupCoordinator
 from barnabas_coordination.transaction.service import TransactionCoordinator
 from barnabas_coordination.transaction.writes import TransactionalWrites
 from barnabas_log.descriptors import is_out_of_descriptors
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.errors import StorageFailed
-from barnabas_log.manager import LogManager
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.driver.node import QuorumNode

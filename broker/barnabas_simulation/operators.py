@@ -29,8 +29,8 @@ from barnabas_quorum.controller.requests_partitions import (
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
-from barnabas_replication.deletion import HIGH_WATERMARK
 from barnabas_replication.errors import NotLeaderOrFollower
+from barnabas_replication.leader.deletion import HIGH_WATERMARK
 from barnabas_replication.partition import Partition
 from barnabas_simulation.network import Cut
 from barnabas_simulation.node_parts import NodeParts

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid

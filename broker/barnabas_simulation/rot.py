@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.directories.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.directories.removals import DELETE_SUFFIX
 from barnabas_log.memory_disk import Inode
-from barnabas_log.removals import DELETE_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.partition import Partition
 from barnabas_simulation.disk import LOGS

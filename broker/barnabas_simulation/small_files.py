@@ -4,7 +4,7 @@ May touch:  the disk of the node it is given.     Must not touch: nodes that run
 Invariants: one node is struck at a time, where each of its partitions is held by another that is in sync; what is changed is
             changed durably; a log is cut or gone where a checkpoint names what it held: what was flushed since the last one
             nothing can miss; a copy from before is of the very directory that it is put in place of.
-Read next:  faults.py, which says when; barnabas_log/topic_witness.py, checkpoint_twins.py and
+Read next:  faults.py, which says when; barnabas_log/directories/topic_witness.py, checkpoint_twins.py and
             directory_state.py for what a node does.
 """
 
@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from barnabas_log.checkpoints import (
+from barnabas_log.directories.checkpoints import (
     LEADER_EPOCHS_FILE,
     LOG_START_OFFSETS_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     read_offsets,
 )
-from barnabas_log.log_directory import parse_directory_name
+from barnabas_log.directories.log_directory import parse_directory_name
+from barnabas_log.directories.topic_witness import WITNESS_FILE
 from barnabas_log.memory_disk import Inode
-from barnabas_log.topic_witness import WITNESS_FILE
 from barnabas_simulation.disk import LOGS, SimulatedDisk
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.kafka.ids import TopicPartition

@@ -31,10 +31,10 @@ from barnabas_coordination.shard import Writer
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC
 from barnabas_coordination.transaction.state import AT_REST, CLASSIC, EPOCH_PER_TRANSACTION, Producer
 from barnabas_coordination.transaction.writes import WriteVersion
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
-from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
+from barnabas_replication.leader.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.client_calls import ACKS_ALL, CALL_TIMEOUT_S, PRODUCE_TIMEOUT_MS
 from barnabas_simulation.network import Cut, Network, read_out

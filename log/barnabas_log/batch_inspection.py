@@ -4,7 +4,7 @@ May touch:  its arguments, the inspection process.   Must not touch: asyncio, lo
 Invariants: never called on the data loop; what is not one whole batch with a right checksum is left to the log, which refuses it and
             knows why; a header is changed only by a walk over all records, with a checksum made anew between two checks.
 Read next:  barnabas_wire/records/inspection.py (the walk), validator.py (the header, which the log judges next),
-            barnabas_replication/batch_work.py, which decides whose batches come here.
+            barnabas_replication/leader/batch_work.py, which decides whose batches come here.
 
 The maximum of a batch's times is believed by retention, by roll and by searches. Kafka's LogValidator takes it from the records; here
 it is taken from them where they are opened anyway, and a batch whose header shows that it cannot be right (`is_unsound_maximum`)
@@ -18,8 +18,8 @@ from typing import Final
 
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import InvalidBatch, InvalidTimestamp, KeylessRecords
-from barnabas_log.inspection_process import InspectionProcess, NoWorker
-from barnabas_log.inspection_worker import SECTION_BYTES_MAX
+from barnabas_log.recovery.inspection_process import InspectionProcess, NoWorker
+from barnabas_log.recovery.inspection_worker import SECTION_BYTES_MAX
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.records.batch import (
     COMPRESSION_MASK,

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final
 
 from barnabas_log.errors import InvalidLogConfig
-from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_log.tail.producer_state import PRODUCER_ID_EXPIRATION_MS
 from barnabas_wire.java_values import java_float, java_int
 
 INT32_MAX: Final = 2**31 - 1

@@ -4,7 +4,7 @@ May touch:  the Disk it is given, blocking.   Must not touch: asyncio, clocks, t
 Invariants: the offset is durable before a deletion goes from the log's files, and before records are taken in from a log that has
             forgotten some of what comes with them; it falls with the log's end alone; where the file is missing or not sound,
             everything that the log holds by then counts.
-Read next:  cleaner/driver.py, which raises it; barnabas_replication/missed_deletions.py for what a follower does about it.
+Read next:  cleaner/driver.py, which raises it; barnabas_replication/follower/missed_deletions.py for what a follower does about it.
 
 Layout of forgotten-deletions.deleted (text): "0" (version) / "below" OFFSET / "copy" LEADER_EPOCH OFFSET, left out where the log is
 no copy / "crc32c" of the lines before, as 8 hex digits. It is replaced atomically; a crash leaves the old or the new. The suffix

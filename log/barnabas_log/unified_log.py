@@ -25,26 +25,26 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from barnabas_log.aborted_transactions import AbortedTransactions, write_files
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
+from barnabas_log.directories.topic_witness import Identity, read_witnesses, witness_files, write_missing_witness
 from barnabas_log.disk import Disk, File, FileRange
 from barnabas_log.errors import (
     NoRoom,
     OffsetOutOfRange,
 )
 from barnabas_log.forgotten import ForgottenDeletions
-from barnabas_log.log_listener import LogListener
-from barnabas_log.log_tail import STEP_DESCRIPTORS, LogTail
-from barnabas_log.producer_snapshots import encode_snapshot, snapshot_path
-from barnabas_log.producer_state import ProducerState
-from barnabas_log.recovery import (
+from barnabas_log.recovery.recovery import (
     RecoveredLog,
     RecoveryReport,
 )
-from barnabas_log.scrub import DamagedRange, end_before_damage
-from barnabas_log.segment import LogSegment
-from barnabas_log.topic_witness import Identity, read_witnesses, witness_files, write_missing_witness
+from barnabas_log.recovery.scrub import DamagedRange, end_before_damage
+from barnabas_log.tail.aborted_transactions import AbortedTransactions, write_files
+from barnabas_log.tail.log_listener import LogListener
+from barnabas_log.tail.log_tail import STEP_DESCRIPTORS, LogTail
+from barnabas_log.tail.producer_snapshots import encode_snapshot, snapshot_path
+from barnabas_log.tail.producer_state import ProducerState
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.tuples import new_tuple
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas_replication.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, SELECTORS
+from barnabas_replication.leader.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, SELECTORS
 from barnabas_wire.config_key import config_key
 
 SESSIONLESS_SIZE = 4

@@ -2,7 +2,7 @@
 
 May touch:  its parts, the log manager, loop timers.      Must not touch: sockets, the Kafka codec, the wall clock.
 Invariants: all state changes on one loop, none across an await.
-Read next:  appends.py, fetches.py (requests), hosting.py (metadata), followers.py (the follower's side), partition.py.
+Read next:  appends.py, fetches.py (requests), hosting.py (metadata), fetcher_pool.py (the follower's side), partition.py.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from typing import Any
 
 from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import LogConfig
-from barnabas_log.manager import LogManager
-from barnabas_log.manager_listener import LogManagerListener
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import isr_changes, offset_lookup
-from barnabas_replication.alter_partition import IsrProposals
-from barnabas_replication.appends import Appends
-from barnabas_replication.batch_partitions import BatchPartitions
-from barnabas_replication.batch_work import BatchWork
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel
-from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import NotLeaderOrFollower
-from barnabas_replication.fetches import Fetches
-from barnabas_replication.followers import Followers
-from barnabas_replication.heard import Heard
-from barnabas_replication.hosted import HostedPartitions
-from barnabas_replication.hosting import Hosting
-from barnabas_replication.log_starts import RisingLogStarts
+from barnabas_replication.follower.fetcher_pool import FetcherPool
+from barnabas_replication.follower.log_starts import RisingLogStarts
+from barnabas_replication.follower.peer import PeerFactory
+from barnabas_replication.hosting.hosted import HostedPartitions
+from barnabas_replication.hosting.hosting import Hosting
+from barnabas_replication.hosting.repair import Repairs
+from barnabas_replication.hosting.replica_faults import ReplicaFaults
+from barnabas_replication.hosting.replica_listener import ReplicaListener
+from barnabas_replication.hosting.replica_logs import ReplicaLogs
+from barnabas_replication.leader import isr_changes, offset_lookup
+from barnabas_replication.leader.alter_partition import IsrProposals
+from barnabas_replication.leader.appends import Appends
+from barnabas_replication.leader.batch_partitions import BatchPartitions
+from barnabas_replication.leader.batch_work import BatchWork
+from barnabas_replication.leader.deletion import delete_records
+from barnabas_replication.leader.fetches import Fetches
+from barnabas_replication.leader.follower_contacts import FollowerContacts
 from barnabas_replication.partition import Partition
-from barnabas_replication.peer import PeerFactory
-from barnabas_replication.repair import Repairs
 from barnabas_replication.replica_events import ReplicaEvents
-from barnabas_replication.replica_faults import ReplicaFaults
-from barnabas_replication.replica_listener import ReplicaListener
-from barnabas_replication.replica_logs import ReplicaLogs
 from barnabas_replication.requests import (
     ListedOffset,
 )
@@ -116,7 +116,7 @@ class ReplicaManager(LogManagerListener):
             stats=self.stats,
             submit=submit_work,
         )
-        self._heard = Heard(broker_id)
+        self._heard = FollowerContacts(broker_id)
         self.appends = Appends(
             self.hosted,
             heard=self._heard,
@@ -135,7 +135,7 @@ class ReplicaManager(LogManagerListener):
             throttle=self.throttle.as_leader,
             stats=self.stats,
         )
-        self.followers = Followers(
+        self.followers = FetcherPool(
             self.hosted,
             broker_epoch=broker_epoch,
             config=config,

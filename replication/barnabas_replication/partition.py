@@ -23,11 +23,9 @@ from collections.abc import Iterable
 
 from barnabas_log.config import FlushOnAcks
 from barnabas_log.errors import NoRoom, StorageFailed
-from barnabas_log.log_tail import AppendResult
+from barnabas_log.tail.log_tail import AppendResult
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import isr as rules
-from barnabas_replication.cluster_view import ClusterView
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem
 from barnabas_replication.errors import (
@@ -39,16 +37,18 @@ from barnabas_replication.errors import (
     OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
-from barnabas_replication.heard import Heard
-from barnabas_replication.isr import IsrState
-from barnabas_replication.purgatory import ProduceQueue, WaitingList
+from barnabas_replication.hosting.cluster_view import ClusterView
+from barnabas_replication.leader import isr as rules
+from barnabas_replication.leader.follower_contacts import FollowerContacts
+from barnabas_replication.leader.isr import IsrState
+from barnabas_replication.leader.purgatory import ProduceQueue, WaitingList
+from barnabas_replication.leader.replica_state import RemoteReplica
+from barnabas_replication.leader.start_witness import witnessed_start
 from barnabas_replication.replica_events import ReplicaEvents
-from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.requests import (
     Buffer,
     CurrentLeader,
 )
-from barnabas_replication.start_witness import witnessed_start
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
@@ -117,7 +117,7 @@ class Partition:
         log: UnifiedLog,
         high_watermark: Offset,
         cluster: ClusterView,
-        heard: Heard,
+        heard: FollowerContacts,
         events: ReplicaEvents[Partition],
         config: ReplicationConfig,
         stats: Stats,

@@ -22,8 +22,8 @@ LINUX_ALONE = re.compile(
 SEAMS = {
     "proto/barnabas_wire/host_system.py": "says who is asked",
     "log/barnabas_log/disk_calls.py": "the disk's",
-    "log/barnabas_log/flush_ring.py": "the disk's io_uring, refused elsewhere",
-    "log/barnabas_log/flush_workers.py": "the threads of that",
+    "log/barnabas_log/tail/flush_ring.py": "the disk's io_uring, refused elsewhere",
+    "log/barnabas_log/tail/flush_workers.py": "the threads of that",
     "log/barnabas_log/worker_process.py": "the disk's workers",
     "broker/barnabas_broker/network/socket_calls.py": "the network's",
     "admin/barnabas_admin/forked.py": "the fork server, not started elsewhere",

@@ -21,7 +21,7 @@ from barnabas_admin.local_cluster import find_base_port
 from barnabas_log.cleaner.rewrite import Job
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import Record, build_batch
 from tests.bench.peer.systems import APACHE_FLAGS, KAFKA_VERSION

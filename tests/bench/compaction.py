@@ -34,7 +34,7 @@ from barnabas_log.cleaner.rewrite import Job, Result, Source
 from barnabas_log.cleaner.worker import PLAIN
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType

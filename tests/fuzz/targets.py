@@ -26,7 +26,7 @@ from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_broker.security.unknown_users import Likeness
-from barnabas_log.validator import check_is_one_batch
+from barnabas_log.tail.validator import check_is_one_batch
 from barnabas_quorum.driver.claims import claimed_id
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
 from barnabas_quorum.driver.transport import ReplicaIdentity, VoterChangeAnswer

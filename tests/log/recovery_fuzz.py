@@ -40,18 +40,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas_log import truncating
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
-from barnabas_log.checkpoint_twins import Settled, settle
-from barnabas_log.checkpoints import CLEAN_OFFSETS_FILE, LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
-from barnabas_log.directory_state import OWN_DIRECTORY
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.checkpoint_twins import Settled, settle
+from barnabas_log.directories.checkpoints import CLEAN_OFFSETS_FILE, LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE
+from barnabas_log.directories.directory_state import OWN_DIRECTORY
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import Inode, MemoryDisk
-from barnabas_log.producer_replay import note_producer
-from barnabas_log.producer_snapshots import snapshot_path
-from barnabas_log.producer_state import ProducerState
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from barnabas_log.tail import truncating
+from barnabas_log.tail.aborted_transactions import TXN_INDEX_SUFFIX
+from barnabas_log.tail.producer_replay import note_producer
+from barnabas_log.tail.producer_snapshots import snapshot_path
+from barnabas_log.tail.producer_state import ProducerState
+from barnabas_log.tail.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import aborted_proof, truncating
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.config import LogManagerConfig
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk
+from barnabas_log.recovery import aborted_proof
+from barnabas_log.tail import truncating
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from tests.log.test_transactions_in_a_log import end, write

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from barnabas_log import inspection_process as process_module
 from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import InvalidBatch
-from barnabas_log.inspection_process import InspectionProcess, NoWorker
+from barnabas_log.recovery import inspection_process as process_module
+from barnabas_log.recovery.inspection_process import InspectionProcess, NoWorker
 from barnabas_log.worker_process import NICE
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.records.batch import Record, build_batch, read_header, with_max_timestamp
@@ -121,7 +121,7 @@ def test_a_closed_inspector_starts_nothing(inspector: BatchInspector) -> None:
 
 def test_a_worker_ends_with_its_broker(tmp_path: Path) -> None:
     script = """
-from barnabas_log.inspection_process import InspectionProcess
+from barnabas_log.recovery.inspection_process import InspectionProcess
 from tests.support.poison import TWO, batch
 process = InspectionProcess()
 process.walk(batch(TWO, 2))

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from barnabas_log.batch_run import CRC_WINDOW_BYTES, read_run
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.batch_run import CRC_WINDOW_BYTES, read_run
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch
 from tests.support.logs import content, make_batch, make_config, open_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_log.checkpoint_twins import decode_twin, encode_twin, settle
-from barnabas_log.checkpoints import encode_offsets
+from barnabas_log.directories.checkpoint_twins import decode_twin, encode_twin, settle
+from barnabas_log.directories.checkpoints import encode_offsets
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from barnabas_log import checkpoints
+from barnabas_log.directories import checkpoints
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas_log import truncating
-from barnabas_log.manager import LogManager
-from barnabas_log.producer_replay import note_producer
-from barnabas_log.producer_state import ProducerState
-from barnabas_log.topic_witness import Fate, Identity, fate_of
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.topic_witness import Fate, Identity, fate_of
+from barnabas_log.tail import truncating
+from barnabas_log.tail.producer_replay import note_producer
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_simulation.disk import DiskFaults, SimulatedDisk
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid

@@ -13,15 +13,15 @@ from random import Random
 
 import pytest
 
-from barnabas_log import flush as flush_rounds
-from barnabas_log import retiring, truncating
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
-from barnabas_log.log_tail import HELD_BYTES_MAX
-from barnabas_log.manager import LogManager
-from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.memory_disk import MemoryDisk
+from barnabas_log.tail import flush as flush_rounds
+from barnabas_log.tail import retiring, truncating
+from barnabas_log.tail.log_tail import HELD_BYTES_MAX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from tests.support.logs import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas_log.directory_state import OWN_DIRECTORY, STATE_FILE, DirectoryState, LostReplica, StoredState
+from barnabas_log.directories.directory_state import OWN_DIRECTORY, STATE_FILE, DirectoryState, LostReplica, StoredState
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 

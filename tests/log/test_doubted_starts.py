@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from barnabas_log.checkpoint_twins import encode_twin, is_start_doubted, settle
-from barnabas_log.checkpoints import (
+from barnabas_log.directories.checkpoint_twins import encode_twin, is_start_doubted, settle
+from barnabas_log.directories.checkpoints import (
     CLEAN_OFFSETS_FILE,
     HIGH_WATERMARKS_FILE,
     LOG_START_OFFSETS_FILE,
@@ -15,8 +15,8 @@ from barnabas_log.checkpoints import (
     encode_offsets,
     read_offsets,
 )
-from barnabas_log.directory_state import OWN_DIRECTORY
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.directory_state import OWN_DIRECTORY
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from tests.log.test_lost_checkpoints import started

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_log.durability import Durability
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.durability import Durability
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
 from tests.support.logs import DIRECTORY, NOW_MS, make_config
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas_log.flush import ROUNDS_MAX, SLOW_FLUSH_S, FlushRounds
 from barnabas_log.memory_disk import MemoryDisk
+from barnabas_log.tail.flush import ROUNDS_MAX, SLOW_FLUSH_S, FlushRounds
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import TopicPartition
 from tests.support.logs import append, flush, make_config, open_log

@@ -17,8 +17,8 @@ import pytest
 
 from barnabas_log import disk as disk_module
 from barnabas_log.disk import RealDisk, RealFile
-from barnabas_log.flush_ring import ENTRIES, FlushRing, OnFlushed
-from barnabas_log.flush_workers import PERIOD_S, SLICE_NS
+from barnabas_log.tail.flush_ring import ENTRIES, FlushRing, OnFlushed
+from barnabas_log.tail.flush_workers import PERIOD_S, SLICE_NS
 
 
 @pytest.fixture

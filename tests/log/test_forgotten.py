@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas_log.directories.refill_names import REFILLED_FILE, decode_record, encode_record, finish_refills
 from barnabas_log.forgotten import (
     FORGOTTEN_DELETIONS_FILE,
     Copied,
@@ -13,7 +14,6 @@ from barnabas_log.forgotten import (
     encode,
 )
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.refill_names import REFILLED_FILE, decode_record, encode_record, finish_refills
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 
 DIRECTORY = "/data/t-0"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log.checkpoints import read_epochs
-from barnabas_log.leader_epochs import LeaderEpochs
+from barnabas_log.directories.checkpoints import read_epochs
 from barnabas_log.memory_disk import MemoryDisk
+from barnabas_log.tail.leader_epochs import LeaderEpochs
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 

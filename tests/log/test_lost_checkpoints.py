@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import repair
-from barnabas_log.checkpoints import (
+from barnabas_log.config import CleanupPolicy, LogManagerConfig
+from barnabas_log.directories.checkpoints import (
     CLEAN_OFFSETS_FILE,
     HIGH_WATERMARKS_FILE,
     LOG_START_OFFSETS_FILE,
     RECOVERY_POINTS_FILE,
     read_offsets,
 )
-from barnabas_log.config import CleanupPolicy, LogManagerConfig
-from barnabas_log.directory_state import OWN_DIRECTORY
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.directory_state import OWN_DIRECTORY
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.scrub import SegmentCheck
+from barnabas_log.recovery import repair
+from barnabas_log.recovery.scrub import SegmentCheck
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import CorruptBatch

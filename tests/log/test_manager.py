@@ -11,18 +11,19 @@ from typing import Any, ClassVar
 
 import pytest
 
-from barnabas_log import checkpoints, truncating
-from barnabas_log.directory_state import OWN_DIRECTORY, LostReplica
+from barnabas_log.directories import checkpoints
+from barnabas_log.directories.directory_state import OWN_DIRECTORY, LostReplica
+from barnabas_log.directories.log_directory import parse_directory_name
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.manager_listener import LogManagerListener
+from barnabas_log.directories.topic_witness import WITNESS_FILE, Fate, Identity, fate_of, identity_of, read_witnesses
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
-from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
-from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.log_tail import UNNAMED_SEGMENTS_MAX
-from barnabas_log.manager import LogManager
-from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.producer_snapshots import list_snapshots, snapshot_path, write_snapshot
-from barnabas_log.topic_witness import WITNESS_FILE, Fate, Identity, fate_of, identity_of, read_witnesses
+from barnabas_log.tail import truncating
+from barnabas_log.tail.flush import RETRY_S as FLUSH_RETRY_S
+from barnabas_log.tail.log_tail import UNNAMED_SEGMENTS_MAX
+from barnabas_log.tail.producer_snapshots import list_snapshots, snapshot_path, write_snapshot
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches

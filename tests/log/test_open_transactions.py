@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_log.errors import InvalidProducerEpoch, OutOfOrderSequence
-from barnabas_log.producer_replay import note_producer
-from barnabas_log.producer_snapshots import decode_snapshot, encode_snapshot
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.tail.producer_replay import note_producer
+from barnabas_log.tail.producer_snapshots import decode_snapshot, encode_snapshot
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import BatchHeader, Record, build_batch, read_header
 from barnabas_wire.records.control import build_transaction_marker

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.producer_snapshots import (
+from barnabas_log.tail.producer_snapshots import (
     decode_snapshot,
     encode_snapshot,
     list_snapshots,
     load_newest_snapshot,
     snapshot_path,
 )
-from barnabas_log.producer_state import SEQUENCE_MAX, ProducerBatch, ProducerState
+from barnabas_log.tail.producer_state import SEQUENCE_MAX, ProducerBatch, ProducerState
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.crc32c import crc32c
 

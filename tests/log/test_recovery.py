@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import recovery, retiring, truncating
-from barnabas_log.checkpoints import START_OVER_FILE, write_epochs, write_start_over
+from barnabas_log.directories.checkpoints import START_OVER_FILE, write_epochs, write_start_over
 from barnabas_log.disk import File
 from barnabas_log.errors import StorageFailed
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
-from barnabas_log.producer_state import ProducerBatch, ProducerEntry, ProducerState
+from barnabas_log.recovery import recovery
+from barnabas_log.tail import retiring, truncating
+from barnabas_log.tail.producer_snapshots import encode_snapshot, list_snapshots
+from barnabas_log.tail.producer_state import ProducerBatch, ProducerEntry, ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches

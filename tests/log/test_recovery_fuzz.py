@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_log import recovery, segment_proof
-from barnabas_log.aborted_transactions import AbortedTransactions
-from barnabas_log.early_end import Tail
+from barnabas_log.read.early_end import Tail
+from barnabas_log.recovery import recovery, segment_proof
+from barnabas_log.tail.aborted_transactions import AbortedTransactions
 from barnabas_wire.kafka.ids import Offset
 from tests.log.recovery_fuzz import run_seed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log import retiring
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.retention import SegmentFacts, deletable_count
+from barnabas_log.tail import retiring
+from barnabas_log.tail.retention import SegmentFacts, deletable_count
 from barnabas_wire.kafka.ids import Offset
 from tests.support.logs import (
     DIRECTORY,

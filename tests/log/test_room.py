@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import truncating
 from barnabas_log.config import LogConfig, LogManagerConfig
+from barnabas_log.directories.log_directory import RESERVE_FILE
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.manager_listener import LogManagerListener
+from barnabas_log.directories.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
-from barnabas_log.log_directory import RESERVE_FILE
-from barnabas_log.manager import LogManager
-from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.memory_disk import MemoryDisk, MemoryFile
-from barnabas_log.opening import open_partition_log
-from barnabas_log.room import Reserve, RoomMarks, is_no_room
+from barnabas_log.recovery.opening import open_partition_log
+from barnabas_log.tail import truncating
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Buffer

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from barnabas_log import repair, retiring, truncating
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.scrub import (
+from barnabas_log.recovery import repair
+from barnabas_log.recovery.scrub import (
     CHUNK_BYTES,
     CheckFacts,
     DamagedRange,
@@ -18,6 +18,7 @@ from barnabas_log.scrub import (
     pause_s,
     plan_pass,
 )
+from barnabas_log.tail import retiring, truncating
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset

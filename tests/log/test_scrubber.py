@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import repair, scrubber
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.scrub import newest_in_time_index
-from barnabas_log.scrubber import SCRUB_FILE, Scrubber
+from barnabas_log.recovery import repair, scrubber
+from barnabas_log.recovery.scrub import newest_in_time_index
+from barnabas_log.recovery.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
 from tests.support.logs import ORDERS, append, flush, make_batch, make_config, open_log

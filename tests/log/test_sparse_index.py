@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.memory_disk import MemoryDisk, MemoryFile
-from barnabas_log.offset_index import OffsetIndex
-from barnabas_log.sparse_index import PAGE_READS_MAX
-from barnabas_log.time_index import TimeIndex
+from barnabas_log.read.offset_index import OffsetIndex
+from barnabas_log.read.sparse_index import PAGE_READS_MAX
+from barnabas_log.read.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
 
 

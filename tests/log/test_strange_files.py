@@ -14,16 +14,16 @@ from barnabas_broker.metadata.flush_marks import last_mark
 from barnabas_broker.metadata.incarnation_file import INCARNATION_FILE, load_incarnation
 from barnabas_broker.metadata.meta_properties import MetaProperties, StorageError
 from barnabas_broker.metadata.quorum_state import decode_hard_state
-from barnabas_log import checkpoints
 from barnabas_log.cleaner.swap import SwapRecord
 from barnabas_log.config import LogManagerConfig
+from barnabas_log.directories import checkpoints
+from barnabas_log.directories.log_directory import parse_directory_name
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import StorageFailed
-from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.producer_snapshots import decode_snapshot, list_snapshots
-from barnabas_log.segment_note import decode_note, encode_note
+from barnabas_log.recovery.segment_note import decode_note, encode_note
+from barnabas_log.tail.producer_snapshots import decode_snapshot, list_snapshots
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters
 from barnabas_wire.kafka.errors import KafkaError

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas_log.directories.topic_witness import (
+    Fate,
+    Identity,
+    Witnesses,
+    encode_witness,
+    fate_of,
+    identity_of,
+    read_witnesses,
+)
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.topic_witness import Fate, Identity, Witnesses, encode_witness, fate_of, identity_of, read_witnesses
 from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition, Uuid
 
 A, B, C = Uuid(b"a" * 16), Uuid(b"b" * 16), Uuid(b"c" * 16)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log import retiring, truncating
-from barnabas_log.aborted_transactions import AbortedTransaction, AbortedTransactions, encode
 from barnabas_log.errors import InvalidProducerEpoch, InvalidTransactionState, TransactionCoordinatorFenced
 from barnabas_log.memory_disk import MemoryDisk
+from barnabas_log.tail import retiring, truncating
+from barnabas_log.tail.aborted_transactions import AbortedTransaction, AbortedTransactions, encode
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import iterate_batches, iterate_records

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import batch_times, retiring, true_times
-from barnabas_log import segment as segment_module
-from barnabas_log.batch_times import BatchTimes, SearchExhausted, SearchStopped
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
-from barnabas_log.inspection_process import InspectionProcess
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.segment import LogSegment
-from barnabas_log.segment_note import TrueTime
-from barnabas_log.time_search import search_by_time
-from barnabas_log.true_times import is_judged
+from barnabas_log.read import batch_times, true_times
+from barnabas_log.read.batch_times import BatchTimes, SearchExhausted, SearchStopped
+from barnabas_log.read.time_search import search_by_time
+from barnabas_log.read.true_times import is_judged
+from barnabas_log.recovery.inspection_process import InspectionProcess
+from barnabas_log.recovery.segment_note import TrueTime
+from barnabas_log.tail import retiring
+from barnabas_log.tail import segment as segment_module
+from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log import retiring, truncating
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import (
@@ -27,7 +26,8 @@ from barnabas_log.errors import (
     StorageFailed,
 )
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.segment import INDEX_INTERVAL_BYTES_MAX
+from barnabas_log.tail import retiring, truncating
+from barnabas_log.tail.segment import INDEX_INTERVAL_BYTES_MAX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid

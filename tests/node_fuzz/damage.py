@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from barnabas_log.directory_state import OWN_DIRECTORY
+from barnabas_log.directories.directory_state import OWN_DIRECTORY
 from tests.node_fuzz.cluster import NODES, data_directory
 from tests.node_fuzz.world import TOPICS
 

@@ -27,8 +27,7 @@ from barnabas_broker.metadata.incarnation_file import (
 )
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError
 from barnabas_broker.metadata.quorum_state import DamagedQuorumState, decode_hard_state, encode_hard_state
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
-from barnabas_log.checkpoints import (
+from barnabas_log.directories.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
@@ -41,10 +40,11 @@ from barnabas_log.checkpoints import (
     read_partition_metadata,
     read_start_over,
 )
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId
-from barnabas_log.manager import LogManager
 from barnabas_log.memory_disk import Inode, MemoryDisk
-from barnabas_log.producer_snapshots import decode_snapshot, encode_snapshot
+from barnabas_log.tail.aborted_transactions import TXN_INDEX_SUFFIX
+from barnabas_log.tail.producer_snapshots import decode_snapshot, encode_snapshot
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.incarnation import Incarnation
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, bootstrap_snapshot, bootstrap_voters

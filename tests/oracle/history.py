@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from barnabas_log.checkpoints import RECOVERY_POINTS_FILE
+from barnabas_log.directories.checkpoints import RECOVERY_POINTS_FILE
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
 from tests.oracle.answers import Side

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_broker.offline.log_verify import check_directory
-from barnabas_log.checkpoints import CLEAN_OFFSETS_FILE, read_offsets
+from barnabas_log.directories.checkpoints import CLEAN_OFFSETS_FILE, read_offsets
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import TopicPartition as Name
 from barnabas_wire.records.batch import iterate_batches, iterate_records

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.disk import RealDisk
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
 from barnabas_wire.kafka.ids import Epoch
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
+from barnabas_replication.leader.alter_partition import IsrProposals
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.support.replicas import PartitionBench, eventually
 

@@ -15,11 +15,11 @@ import pytest
 from barnabas_log.batch_inspection import KEYLESS_MAX, BatchInspector
 from barnabas_log.config import BatchCompression, CleanupPolicy, LogConfig, TimestampType, ValidateBatches
 from barnabas_log.errors import InvalidBatch
-from barnabas_replication import batch_work as module
-from barnabas_replication.batch_work import BatchWork
-from barnabas_replication.recompression import CODECS, Codec, recompressed
+from barnabas_replication.leader import batch_work as module
+from barnabas_replication.leader.batch_work import BatchWork
+from barnabas_replication.leader.recompression import CODECS, Codec, recompressed
+from barnabas_replication.leader.scrutiny import DRAWN_ONE_IN, FIRST_REQUESTS, UNTOUCHED_REQUESTS, Scrutiny
 from barnabas_replication.requests import AppendEntry, AppendOutcome
-from barnabas_replication.scrutiny import DRAWN_ONE_IN, FIRST_REQUESTS, UNTOUCHED_REQUESTS, Scrutiny
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.records.batch import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas_replication.fetch_plan import (
+from barnabas_replication.follower.fetch_plan import (
     Meaning,
     backoff_ms,
     is_current,
@@ -14,7 +14,7 @@ from barnabas_replication.fetch_plan import (
     throttled_until_ms,
     wait_ms,
 )
-from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.follower.peer import FetchedPartition
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_replication import followed
-from barnabas_replication.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
+from barnabas_replication.follower import followed
+from barnabas_replication.leader.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset

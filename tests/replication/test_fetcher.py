@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from barnabas_log.errors import StorageFailed
-from barnabas_log.log_tail import LogTail
-from barnabas_log.scrub import DamagedRange
+from barnabas_log.recovery.scrub import DamagedRange
+from barnabas_log.tail.log_tail import LogTail
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.fetcher import Fetcher
-from barnabas_replication.followed import FetcherParts
-from barnabas_replication.isr import IsrState
-from barnabas_replication.peer import FetchAnswer, FetchedPartition
+from barnabas_replication.follower.fetcher import Fetcher
+from barnabas_replication.follower.followed import FetcherParts
+from barnabas_replication.follower.peer import FetchAnswer, FetchedPartition
+from barnabas_replication.leader.isr import IsrState
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottledReplicas, ThrottleSide

@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas_log.config import LogConfig
 from barnabas_replication.errors import NotLeaderOrFollower
-from barnabas_replication.hosting import SLICE_LOGS
+from barnabas_replication.hosting.hosting import SLICE_LOGS
 from barnabas_replication.manager import NO_SETTINGS, ReplicaManager
 from tests.support.replicas import PAGE_CACHE, MiniCluster, batch, eventually
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_replication.isr import (
+from barnabas_replication.leader.isr import (
     IsrChange,
     IsrState,
     effective_min_isr,
@@ -17,7 +17,7 @@ from barnabas_replication.isr import (
     replicas_out_of_sync,
     replicas_to_drop_for_silence,
 )
-from barnabas_replication.replica_state import RemoteReplica
+from barnabas_replication.leader.replica_state import RemoteReplica
 from barnabas_wire.kafka.ids import BrokerId, Offset
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)

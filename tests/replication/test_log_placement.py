@@ -9,7 +9,7 @@ import pytest
 from barnabas_quorum.image.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState
-from barnabas_replication.log_placement import is_stray, refusal_of_new_log
+from barnabas_replication.hosting.log_placement import is_stray, refusal_of_new_log
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Uuid
 
 HERE, BROKEN = Uuid(b"h" * 16), Uuid(b"b" * 16)

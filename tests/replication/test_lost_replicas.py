@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_log import checkpoints
-from barnabas_log.directory_state import OWN_DIRECTORY, DirectoryState, LostReplica
-from barnabas_log.topic_witness import WITNESS_FILE
+from barnabas_log.directories import checkpoints
+from barnabas_log.directories.directory_state import OWN_DIRECTORY, DirectoryState, LostReplica
+from barnabas_log.directories.topic_witness import WITNESS_FILE
 from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import (
     FaultyReplica,

@@ -13,8 +13,8 @@ from random import Random
 import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig, TimestampType
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
-from barnabas_log.manager import LogManager
 from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, TopicRecord

@@ -13,9 +13,8 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
-from barnabas_log.scrub import DamagedRange
+from barnabas_log.recovery.scrub import DamagedRange
 from barnabas_quorum.records import FaultyReplica, ReplicaFault
-from barnabas_replication import follower_log, isr_changes, offset_lookup, reads, roles
 from barnabas_replication.controller import AlterPartitionOutcome
 from barnabas_replication.errors import (
     FencedLeaderEpoch,
@@ -25,16 +24,19 @@ from barnabas_replication.errors import (
     OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
-from barnabas_replication.offset_lookup import (
+from barnabas_replication.follower import follower_log
+from barnabas_replication.follower.truncation import EpochEnd
+from barnabas_replication.hosting import roles
+from barnabas_replication.leader import isr_changes, offset_lookup, reads
+from barnabas_replication.leader.offset_lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from barnabas_replication.purgatory import ParkedProduce
-from barnabas_replication.reads import SUSPECT_REPEATS
+from barnabas_replication.leader.purgatory import ParkedProduce
+from barnabas_replication.leader.reads import SUSPECT_REPEATS
 from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec, ListedOffset
-from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from tests.log.test_true_times import batch_of

@@ -12,8 +12,8 @@ import pytest
 from barnabas_log.config import LogConfig
 from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.records import PartitionChangeRecord, PartitionRecord, TopicRecord
-from barnabas_replication import peer as peers
-from barnabas_replication.peer import KafkaPeer
+from barnabas_replication.follower import peer as peers
+from barnabas_replication.follower.peer import KafkaPeer
 from barnabas_replication.requests import AppendEntry, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition

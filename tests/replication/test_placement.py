@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, Record, RegisterBrokerRecord, RemoveTopicRecord, TopicRecord
-from barnabas_replication.placement import (
+from barnabas_replication.hosting.placement import (
     Change,
     Removal,
     as_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas_replication.errors import NotLeaderOrFollower, RequestTimedOut
-from barnabas_replication.purgatory import ParkedFetch, ParkedProduce, ProduceQueue, WaitingList
+from barnabas_replication.leader.purgatory import ParkedFetch, ParkedProduce, ProduceQueue, WaitingList
 from barnabas_replication.requests import AppendOutcome, FetchSpec
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset

@@ -9,8 +9,8 @@ import pytest
 
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import NotLeaderOrFollower, OffsetNotAvailable
-from barnabas_replication.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, preferred_read_replica
-from barnabas_replication.replica_state import RemoteReplica
+from barnabas_replication.leader.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, preferred_read_replica
+from barnabas_replication.leader.replica_state import RemoteReplica
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 from tests.support.replicas import MemoryBroker, MiniCluster, PartitionBench, batch, eventually

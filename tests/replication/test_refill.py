@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import refills
 from barnabas_log.cleaner.choice import Range
 from barnabas_log.cleaner.rewrite import Job, Result, rewrite
 from barnabas_log.config import CleanupPolicy, LogManagerConfig
+from barnabas_log.directories import refills
 from barnabas_log.disk import RealDisk
 from barnabas_log.forgotten import FORGOTTEN_DELETIONS_FILE, Copied
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_COMPACTION, METADATA_VERSION_PROOF
 from barnabas_quorum.records import FeatureLevelRecord, ReplicaFault
-from barnabas_replication.missed_deletions import Intake, intake_of
-from barnabas_replication.repair import RepairStep, ReplicaFacts, next_step
+from barnabas_replication.follower.missed_deletions import Intake, intake_of
+from barnabas_replication.hosting.repair import RepairStep, ReplicaFacts, next_step
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
 from tests.replication.test_repair import Marks

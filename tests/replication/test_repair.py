@@ -12,12 +12,12 @@ from random import Random
 
 import pytest
 
-from barnabas_log.manager import LogManager
-from barnabas_log.scrub import DamagedRange
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.recovery.scrub import DamagedRange
 from barnabas_quorum.controller.partition_change import build_change, faults_with
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS
 from barnabas_quorum.records import FeatureLevelRecord, ReplicaFault
-from barnabas_replication.repair import (
+from barnabas_replication.hosting.repair import (
     REPAIR_BYTES_MAX,
     DoesNotFit,
     RepairStep,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas_replication.replica_state import LONG_AGO_MS, initial_replica, replica_after_fetch
+from barnabas_replication.leader.replica_state import LONG_AGO_MS, initial_replica, replica_after_fetch
 from barnabas_wire.kafka.ids import BrokerId, Offset
 
 

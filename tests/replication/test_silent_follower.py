@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
-from barnabas_replication import fetcher
+from barnabas_replication.follower import fetcher
 from barnabas_wire.kafka.ids import BrokerId
 from tests.support.replicas import MiniCluster, batch, eventually
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_log.directory_state import OWN_DIRECTORY
+from barnabas_log.directories.directory_state import OWN_DIRECTORY
 from barnabas_log.errors import OffsetOutOfRange
 from barnabas_replication.errors import OffsetNotAvailable
-from barnabas_replication.follower_log import append_as_follower
-from barnabas_replication.isr import IsrState
-from barnabas_replication.offset_lookup import EARLIEST_TIMESTAMP, list_offset
-from barnabas_replication.start_witness import witnessed_start
+from barnabas_replication.follower.follower_log import append_as_follower
+from barnabas_replication.leader.isr import IsrState
+from barnabas_replication.leader.offset_lookup import EARLIEST_TIMESTAMP, list_offset
+from barnabas_replication.leader.start_witness import witnessed_start
 from barnabas_wire.kafka.ids import BrokerId, Offset
 from tests.replication.test_deletion import delete
 from tests.support.replicas import MiniCluster, PartitionBench, batch, eventually

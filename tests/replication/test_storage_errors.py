@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_log.manager import LogManager
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.memory_disk import MemoryDisk, MemoryFile
 from barnabas_quorum.records import PartitionChangeRecord
-from barnabas_replication import hosting
 from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.hosting import hosting
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from tests.support.replicas import FSYNC, MemoryController, batch, place_now, topic_id_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_replication.truncation import EpochEnd, find_divergence, must_begin_anew, truncation_offset
+from barnabas_replication.follower.truncation import EpochEnd, find_divergence, must_begin_anew, truncation_offset
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 

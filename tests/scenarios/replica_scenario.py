@@ -44,7 +44,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
-from barnabas_replication.peer import FetchAnswer
+from barnabas_replication.follower.peer import FetchAnswer
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_wire.kafka.errors import KafkaError

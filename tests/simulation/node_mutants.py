@@ -56,40 +56,26 @@ from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.node.control_service import ControlService
 from barnabas_broker.node.node import Node
-from barnabas_log import (
-    batch_run,
-    checkpoint_twins,
-    checkpoints,
-    directory_health,
-    flush,
-    log_repairs,
-    log_tail,
-    recovery,
-    repair,
-    retention,
-    retiring,
-    saved_offsets,
-    segment_proof,
-    topic_witness,
-    truncating,
-)
-from barnabas_log import manager as log_manager
-from barnabas_log.checkpoint_twins import Settled
 from barnabas_log.cleaner import key_scan, survival
 from barnabas_log.cleaner.key_scan import keep_last
 from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
-from barnabas_log.directory_health import DirectoryHealth
+from barnabas_log.directories import checkpoint_twins, checkpoints, directory_health, saved_offsets, topic_witness
+from barnabas_log.directories import manager as log_manager
+from barnabas_log.directories.checkpoint_twins import Settled
+from barnabas_log.directories.directory_health import DirectoryHealth
+from barnabas_log.directories.log_homes import LogHomes
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.removals import Removals
+from barnabas_log.directories.saved_offsets import SavedOffsets
+from barnabas_log.directories.topic_witness import Fate
 from barnabas_log.errors import NoRoom
-from barnabas_log.log_homes import LogHomes
-from barnabas_log.log_repairs import LogRepairs
-from barnabas_log.log_tail import LogTail
-from barnabas_log.manager import LogManager
-from barnabas_log.producer_state import ProducerState
-from barnabas_log.removals import Removals
-from barnabas_log.saved_offsets import SavedOffsets
-from barnabas_log.topic_witness import Fate
+from barnabas_log.recovery import log_repairs, recovery, repair, segment_proof
+from barnabas_log.recovery.log_repairs import LogRepairs
+from barnabas_log.tail import batch_run, flush, log_tail, retention, retiring, truncating
+from barnabas_log.tail.log_tail import LogTail
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
@@ -99,21 +85,23 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetch_plan, followed, follower_log, isr, isr_changes, reads, replica_logs, roles
-from barnabas_replication.appends import Appends
-from barnabas_replication.fetch_plan import Meaning
-from barnabas_replication.fetches import Fetches
-from barnabas_replication.follower_log import TruncationStep
-from barnabas_replication.followers import Followers
-from barnabas_replication.hosted import HostedPartitions
-from barnabas_replication.hosting import Hosting
-from barnabas_replication.isr import IsrState
-from barnabas_replication.log_placement import refusal_of_new_log
+from barnabas_replication.follower import fetch_plan, followed, follower_log
+from barnabas_replication.follower.fetch_plan import Meaning
+from barnabas_replication.follower.fetcher_pool import FetcherPool
+from barnabas_replication.follower.follower_log import TruncationStep
+from barnabas_replication.follower.missed_deletions import Intake
+from barnabas_replication.hosting import replica_logs, roles
+from barnabas_replication.hosting.hosted import HostedPartitions
+from barnabas_replication.hosting.hosting import Hosting
+from barnabas_replication.hosting.log_placement import refusal_of_new_log
+from barnabas_replication.hosting.replica_faults import ReplicaFaults
+from barnabas_replication.hosting.replica_logs import NotOpened, ReplicaLogs
+from barnabas_replication.leader import isr, isr_changes, reads
+from barnabas_replication.leader.appends import Appends
+from barnabas_replication.leader.fetches import Fetches
+from barnabas_replication.leader.isr import IsrState
 from barnabas_replication.manager import NO_SETTINGS, ReplicaManager
-from barnabas_replication.missed_deletions import Intake
 from barnabas_replication.partition import Partition
-from barnabas_replication.replica_faults import ReplicaFaults
-from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_simulation.cluster import Cluster
 from barnabas_simulation.disk import SimulatedFile
 from barnabas_simulation.swarm import Slant
@@ -473,7 +461,7 @@ def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def set_fault(self: ReplicaFaults, target: Partition, *, has_room: bool, **rest: bool) -> None:
         if has_room and not target.has_room and not target.is_leader:
             with pytest.MonkeyPatch.context() as within:
-                within.setattr(Followers, "begin", lambda self, partition: None)
+                within.setattr(FetcherPool, "begin", lambda self, partition: None)
                 original(self, target, has_room=has_room, **rest)
         else:
             original(self, target, has_room=has_room, **rest)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_replication.fetch_session import Member
+from barnabas_replication.leader.fetch_session import Member
 from barnabas_simulation.cluster import START_S, Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -35,12 +35,12 @@ from barnabas_coordination.transaction.markers import Markers
 from barnabas_coordination.transaction.shard import TransactionShard
 from barnabas_coordination.transaction.state import TransactionStatus
 from barnabas_coordination.transaction.writes import TransactionalWrites
-from barnabas_log import producer_snapshots
-from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.cleaner import rewrite, survival
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.tail import producer_snapshots
+from barnabas_log.tail.aborted_transactions import AbortedTransactions
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_replication import reads
+from barnabas_replication.leader import reads
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, TopicPartition
 

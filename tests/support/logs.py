@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas_log.batch_times import BatchTimes
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
-from barnabas_log.opening import open_partition_log
-from barnabas_log.time_search import search_by_time
+from barnabas_log.read.batch_times import BatchTimes
+from barnabas_log.read.time_search import search_by_time
+from barnabas_log.recovery.opening import open_partition_log
 from barnabas_log.unified_log import LogRead, UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches

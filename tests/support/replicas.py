@@ -13,9 +13,9 @@ import pytest
 
 from barnabas_log.cleaner.process import Transform
 from barnabas_log.config import FlushOnAcks, LogConfig, LogManagerConfig
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import Disk, RealDisk
-from barnabas_log.manager import LogManager
-from barnabas_log.opening import open_partition_log
+from barnabas_log.recovery.opening import open_partition_log
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
@@ -27,13 +27,14 @@ from barnabas_quorum.records import (
     ReplicaFault,
     TopicRecord,
 )
-from barnabas_replication import hosting, isr_changes, reads, roles
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
+from barnabas_replication.follower.peer import FetchAnswer, FetchedPartition
+from barnabas_replication.hosting import hosting, roles
+from barnabas_replication.hosting.replica_listener import ReplicaListener
+from barnabas_replication.leader import isr_changes, reads
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
-from barnabas_replication.peer import FetchAnswer, FetchedPartition
-from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.requests import (
     NO_SESSION_EPOCH,
     AppendEntry,

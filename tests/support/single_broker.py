@@ -16,8 +16,8 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_log.config import LogConfig
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
-from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import CreatedTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, RegisterBrokerRecord, TopicRecord

@@ -3,7 +3,7 @@
 May touch:  the replica manager.      Must not touch: logs.
 Invariants: every partition of the request is answered once; a time gives the first record not older than it, exactly,
             not the batch that holds it.
-Read next:  barnabas_replication/offset_lookup.py.
+Read next:  barnabas_replication/leader/offset_lookup.py.
 
 Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
 earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. For a reader of
@@ -23,7 +23,7 @@ from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTE
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.rights import DESCRIBE, TOPIC
 from barnabas_replication.errors import OffsetNotAvailable
-from barnabas_replication.offset_lookup import LATEST_TIERED_TIMESTAMP, MAX_TIMESTAMP, list_offset
+from barnabas_replication.leader.offset_lookup import LATEST_TIERED_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from barnabas_replication.requests import ListedOffset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition

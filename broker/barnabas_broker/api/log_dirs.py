@@ -2,7 +2,7 @@
 
 May touch:  the replica manager, its partitions and their logs; asks the system how full a volume is.    Must not touch: files.
 Invariants: every partition of a request is answered once; nothing above the high watermark is deleted.
-Read next:  barnabas_replication/deletion.py.
+Read next:  barnabas_replication/leader/deletion.py.
 
 Behaviour: -1 in DeleteRecords means everything committed; it answers when every live replica has moved its log start, or with
 REQUEST_TIMED_OUT. Differences from Kafka: the log starts are durable by then; while a replica that a clean election may take (ELR) is

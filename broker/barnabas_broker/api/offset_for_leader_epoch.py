@@ -3,7 +3,7 @@
 May touch:  the replica manager.      Must not touch: logs.
 Invariants: the answer is the largest epoch not above the asked one, with its end; -1 and -1 when there is none (a wrong
             answer makes clients reset their offsets).
-Read next:  barnabas_replication/offset_lookup.py.
+Read next:  barnabas_replication/leader/offset_lookup.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.rights import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
-from barnabas_replication.offset_lookup import end_offset_for_epoch
+from barnabas_replication.leader.offset_lookup import end_offset_for_epoch
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey

@@ -2,7 +2,7 @@
 
 May touch:  the replica manager, producer states.     Must not touch: logs beyond reading.
 Invariants: a partition that is named more than once is answered once; any replica may be asked, each reports what it knows.
-Read next:  barnabas_log/producer_state.py.
+Read next:  barnabas_log/tail/producer_state.py.
 
 Behaviour: a partition that no replica here holds gets NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION, a topic's name that
 cannot be one INVALID_TOPIC_EXCEPTION. Without transactions no producer has a coordinator epoch or an open transaction: both -1.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from barnabas_broker.security.access import Access
 from barnabas_log.disk import FileRange
-from barnabas_replication.scrutiny import Scrutiny
+from barnabas_replication.leader.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
 
 Part = bytes | bytearray | memoryview | FileRange

@@ -2,7 +2,7 @@
 
 May touch:  the replica manager, the group coordinator.    Must not touch: logs, transactions' states.
 Invariants: every partition of a request is answered once, when its marker is replicated or was refused; none waits for another.
-Read next:  barnabas_coordination/transaction/markers.py, who sends; barnabas_replication/appends.py (`append_marker`).
+Read next:  barnabas_coordination/transaction/markers.py, who sends; barnabas_replication/leader/appends.py (`append_marker`).
 
 Behaviour: a marker for a partition of __consumer_offsets goes by the group coordinator, which applies or drops the offsets of the
 transaction with it. v2 names the transaction's version (KIP-1228): a marker of version 2 has an epoch above its records'.

@@ -4,7 +4,7 @@ May touch:  the logging module.       Must not touch: files, metadata.
 Invariants: a change is checked whole before any of it is made; nothing is kept: a restart has the levels of its command line.
 Read next:  api/configs.py, which serves the resource BROKER_LOGGER with it.
 
-Names are those of Barnabas's own loggers and packages (barnabas_replication.fetcher, barnabas_replication), and `root` for what no
+Names are those of Barnabas's own loggers and packages (barnabas_replication.follower.fetcher, barnabas_replication), and `root` for what no
 other name sets. Levels are Kafka's words; TRACE shows all that DEBUG does and what other libraries write below it.
 """
 
@@ -28,7 +28,36 @@ LEVELS: Final[Mapping[str, int]] = {
 }
 
 FORMER: Final[Mapping[str, str]] = {
-    "barnabas_log.log_writer": "barnabas_log.log_tail",
+    "barnabas_log.aborted_proof": "barnabas_log.recovery.aborted_proof",
+    "barnabas_log.checkpointing": "barnabas_log.directories.checkpointing",
+    "barnabas_log.directory_health": "barnabas_log.directories.directory_health",
+    "barnabas_log.inspection_process": "barnabas_log.recovery.inspection_process",
+    "barnabas_log.log_directory": "barnabas_log.directories.log_directory",
+    "barnabas_log.log_homes": "barnabas_log.directories.log_homes",
+    "barnabas_log.log_tail": "barnabas_log.tail.log_tail",
+    "barnabas_log.manager": "barnabas_log.directories.manager",
+    "barnabas_log.producer_replay": "barnabas_log.tail.producer_replay",
+    "barnabas_log.refill_names": "barnabas_log.directories.refill_names",
+    "barnabas_log.refills": "barnabas_log.directories.refills",
+    "barnabas_log.removals": "barnabas_log.directories.removals",
+    "barnabas_log.saved_offsets": "barnabas_log.directories.saved_offsets",
+    "barnabas_log.scrubber": "barnabas_log.recovery.scrubber",
+    "barnabas_log.segment": "barnabas_log.tail.segment",
+    "barnabas_log.truncating": "barnabas_log.tail.truncating",
+    "barnabas_replication.alter_partition": "barnabas_replication.leader.alter_partition",
+    "barnabas_replication.appends": "barnabas_replication.leader.appends",
+    "barnabas_replication.batch_work": "barnabas_replication.leader.batch_work",
+    "barnabas_replication.deletion": "barnabas_replication.leader.deletion",
+    "barnabas_replication.fetcher": "barnabas_replication.follower.fetcher",
+    "barnabas_replication.followed": "barnabas_replication.follower.followed",
+    "barnabas_replication.follower_log": "barnabas_replication.follower.follower_log",
+    "barnabas_replication.isr_changes": "barnabas_replication.leader.isr_changes",
+    "barnabas_replication.refill": "barnabas_replication.hosting.refill",
+    "barnabas_replication.repair": "barnabas_replication.hosting.repair",
+    "barnabas_replication.replica_faults": "barnabas_replication.hosting.replica_faults",
+    "barnabas_replication.replica_logs": "barnabas_replication.hosting.replica_logs",
+    "barnabas_replication.roles": "barnabas_replication.hosting.roles",
+    "barnabas_log.log_writer": "barnabas_log.tail.log_tail",
 }
 """Loggers that had another name in the version before: whoever says that still means them, for this version."""
 

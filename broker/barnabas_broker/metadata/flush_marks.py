@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from barnabas_log.disk import Disk, File
-from barnabas_log.segment import LOG_SUFFIX, segment_path
+from barnabas_log.tail.segment import LOG_SUFFIX, segment_path
 from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header

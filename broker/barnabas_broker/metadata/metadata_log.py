@@ -14,7 +14,7 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
     flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
-    reserve                   room for what must be written on a full disk (barnabas_log/room.py)
+    reserve                   room for what must be written on a full disk (barnabas_log/directories/room.py)
     <offset>.damaged          what opening cut off though it had been flushed, for a person to look at; nothing reads it
     *.checkpoint              snapshots (snapshot_files.py)
     .lock                     locked while the process runs: a second one would vote twice
@@ -50,13 +50,13 @@ from barnabas_broker.metadata.metadata_log_opening import (
 )
 from barnabas_broker.metadata.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
 from barnabas_broker.metadata.snapshot_files import SnapshotFiles
-from barnabas_log import retiring, truncating
 from barnabas_log.config import LogConfig
+from barnabas_log.directories.room import Reserve, is_no_room
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import InconsistentTopicId, NoRoom
-from barnabas_log.opening import open_partition_log
-from barnabas_log.room import Reserve, is_no_room
-from barnabas_log.segment import LOG_SUFFIX, segment_path
+from barnabas_log.recovery.opening import open_partition_log
+from barnabas_log.tail import retiring, truncating
+from barnabas_log.tail.segment import LOG_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.snapshot_content import SnapshotHead
 from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd, has_forgotten, lost_end

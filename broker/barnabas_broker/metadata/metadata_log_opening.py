@@ -20,8 +20,8 @@ from itertools import pairwise
 from barnabas_broker.metadata.flush_marks import FLUSH_MARKS_FILE, Damage, keep_damaged, scan_log
 from barnabas_broker.metadata.snapshot_files import SnapshotFiles
 from barnabas_log.disk import Disk
-from barnabas_log.recovery import starts_over_at
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from barnabas_log.recovery.recovery import starts_over_at
+from barnabas_log.tail.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHead

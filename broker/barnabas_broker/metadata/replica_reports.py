@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from barnabas_quorum.controller.requests_partitions import PlacedReplica, ReplicaFaultReport, ReplicaPlacement
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication.replica_listener import ReplicaListener
+from barnabas_replication.hosting.replica_listener import ReplicaListener
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Uuid
 

@@ -2,7 +2,7 @@
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: only an online directory has free space; nothing is by partition.
-Read next:  replicas.py; barnabas_log/manager.py.
+Read next:  replicas.py; barnabas_log/directories/manager.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas_coordination.group.service import GroupCoordinator
     from barnabas_coordination.transaction.service import TransactionCoordinator
     from barnabas_log.descriptors import Descriptors
-    from barnabas_log.manager import LogManager
+    from barnabas_log.directories.manager import LogManager
     from barnabas_quorum.driver.controller_driver import ControllerDriver
     from barnabas_quorum.driver.node import QuorumNode
     from barnabas_quorum.image.loader import MetadataLoader

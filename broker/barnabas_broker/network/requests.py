@@ -38,7 +38,7 @@ from barnabas_broker.network.stats import COUNT_BITS, NetworkStats
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_quorum.records_security import AclOperation, AclResourceType
-from barnabas_replication.scrutiny import Scrutiny
+from barnabas_replication.leader.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey

@@ -33,9 +33,9 @@ from barnabas_coordination.replicated_log import ReplicatedLog
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
 from barnabas_coordination.transaction.verification import Verification
 from barnabas_coordination.transaction.writes import TransactionalWrites
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
-from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
 from barnabas_quorum.controller.requests_partitions import ReplicaFaultReport, ReplicaPlacement
 from barnabas_quorum.image.features import SUPPORTED_FEATURES

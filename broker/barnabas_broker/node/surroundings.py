@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
     from barnabas_quorum.driver.transport import Transport
     from barnabas_quorum.image.quotas import QuotasImage
-    from barnabas_replication.peer import Peer
+    from barnabas_replication.follower.peer import Peer
     from barnabas_wire.kafka.ids import BrokerId, Endpoint
     from barnabas_wire.rpc.dialing import Dialer
 

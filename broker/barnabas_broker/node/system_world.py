@@ -23,7 +23,7 @@ from barnabas_broker.node.surroundings import KafkaListeners, Lane, OwnBrokers
 from barnabas_coordination.brokers import KafkaBrokers
 from barnabas_log.cleaner.process import Transform
 from barnabas_log.disk import Disk, RealDisk
-from barnabas_replication.peer import KafkaPeer, Peer
+from barnabas_replication.follower.peer import KafkaPeer, Peer
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
 

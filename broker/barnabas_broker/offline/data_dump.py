@@ -21,7 +21,7 @@ from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_coordination.group import records as group_records
 from barnabas_coordination.transaction import records as transaction_records
 from barnabas_log.errors import CorruptCheckpoint
-from barnabas_log.producer_snapshots import decode_snapshot
+from barnabas_log.tail.producer_snapshots import decode_snapshot
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.primitives import MalformedMessage

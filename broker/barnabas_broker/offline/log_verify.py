@@ -3,7 +3,7 @@
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
 Invariants: reads what is there and changes nothing; every batch of every segment is checked, and its records are walked over; what a
             crash left unfinished behind the recovery point is no damage; exit status 1 when anything is damaged or unreadable.
-Read next:  barnabas_log/scrub.py, the check itself, which brokers run in the background too;
+Read next:  barnabas_log/recovery/scrub.py, the check itself, which brokers run in the background too;
             barnabas_wire/records/inspection.py, the walk over records, which nobody does in the background.
 
 There is no repair without the dry run: the sound bytes are on other brokers, so a broker that runs repairs its own replicas. A batch
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas_broker.metadata.meta_properties import StorageError
-from barnabas_log.checkpoints import (
+from barnabas_log.config import INT64_MAX, LogConfig
+from barnabas_log.directories.checkpoints import (
     CLEAN_OFFSETS_FILE,
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARKS_FILE,
@@ -29,13 +30,12 @@ from barnabas_log.checkpoints import (
     read_epochs,
     read_offsets,
 )
-from barnabas_log.config import INT64_MAX, LogConfig
+from barnabas_log.directories.log_directory import parse_directory_name
 from barnabas_log.disk import Disk, RealDisk
-from barnabas_log.early_end import early_end
 from barnabas_log.errors import CorruptCheckpoint
-from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.scrub import CheckFacts, DamagedRange, ReadAt, SegmentCheck
-from barnabas_log.segment import LOG_SUFFIX, LogSegment
+from barnabas_log.read.early_end import early_end
+from barnabas_log.recovery.scrub import CheckFacts, DamagedRange, ReadAt, SegmentCheck
+from barnabas_log.tail.segment import LOG_SUFFIX, LogSegment
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import HEADER_BYTES, read_header

@@ -4,7 +4,7 @@ May touch:  files of log directories; stdout, stderr.   Must not touch: a runnin
 Invariants: nothing is adopted or deleted but what was named, and ends in -stray; adopting needs the directory's lock, so no broker
             runs there; what was in the place of an adopted log is set aside in its turn; a crash halfway leaves the
             replica on the list of those that have lost records.
-Read next:  barnabas_log/topic_witness.py (why logs are set aside), directory_state.py (the list), and
+Read next:  barnabas_log/directories/topic_witness.py (why logs are set aside), directory_state.py (the list), and
             replication's replica_logs.py.
 """
 
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas_broker.metadata.meta_properties import StorageError
-from barnabas_log.directory_state import DirectoryState, LostReplica
+from barnabas_log.directories.directory_state import DirectoryState, LostReplica
+from barnabas_log.directories.log_homes import STRAY_SUFFIX
+from barnabas_log.directories.room import Reserve
+from barnabas_log.directories.saved_offsets import SavedOffsets
+from barnabas_log.directories.topic_witness import read_witnesses, witness_files
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import DirectoryLocked
-from barnabas_log.log_homes import STRAY_SUFFIX
-from barnabas_log.room import Reserve
-from barnabas_log.saved_offsets import SavedOffsets
-from barnabas_log.segment import LOG_SUFFIX
-from barnabas_log.topic_witness import read_witnesses, witness_files
+from barnabas_log.tail.segment import LOG_SUFFIX
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import HEADER_BYTES, CorruptBatch, read_header
 

@@ -3,7 +3,7 @@
 May touch:  the replica manager, the group coordinator, Verification, asyncio.   Must not touch: shards, sockets, wire versions.
 Invariants: no batch of a transaction is appended to a partition that its coordinator does not know to be in it; the writes of one
             producer are appended in the order in which they came; at most WAITING_BYTES_MAX of copied batches wait.
-Read next:  verification.py, barnabas_broker/api/produce.py, barnabas_log/producer_state.py (the guard).
+Read next:  verification.py, barnabas_broker/api/produce.py, barnabas_log/tail/producer_state.py (the guard).
 
 A batch of a transaction that is open in its partition already goes straight to the log: this is about the first one. A guard is taken in
 the partition when the question leaves, and confirmed by the answer: a marker that comes in between makes it void, so that a late batch
@@ -24,11 +24,11 @@ from barnabas_coordination.transaction.config import TransactionCoordinatorConfi
 from barnabas_coordination.transaction.state import Producer
 from barnabas_coordination.transaction.verification import Verification
 from barnabas_log.errors import InvalidTransactionState
-from barnabas_log.producer_state import ProducerState, VerificationGuard
+from barnabas_log.tail.producer_state import ProducerState, VerificationGuard
 from barnabas_replication.errors import NotEnoughReplicas, RequestTimedOut
+from barnabas_replication.leader.scrutiny import Scrutiny
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
-from barnabas_replication.scrutiny import Scrutiny
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.lazy_dataclass import dataclass

@@ -35,10 +35,10 @@ from barnabas_log.cleaner.sealed import (
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
 from barnabas_log.config import LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
+from barnabas_log.directories.log_directory import LogDirectory
+from barnabas_log.directories.room import is_no_room
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
-from barnabas_log.log_directory import LogDirectory
-from barnabas_log.room import is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset, TopicPartition

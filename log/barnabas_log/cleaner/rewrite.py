@@ -14,13 +14,6 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas_log.aborted_transactions import (
-    TXN_CHECK_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    AbortedTransaction,
-    encode,
-    encode_check,
-)
 from barnabas_log.cleaner.survival import (
     NO_TIMESTAMP,
     KeyOffsets,
@@ -32,7 +25,14 @@ from barnabas_log.cleaner.survival import (
 )
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.disk import Disk
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
+from barnabas_log.tail.aborted_transactions import (
+    TXN_CHECK_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    AbortedTransaction,
+    encode,
+    encode_check,
+)
+from barnabas_log.tail.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import (
     CRC_START,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.choice import CleanableLog, SegmentAge
 from barnabas_log.cleaner.rewrite import Output, Source
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import INT64_MAX
-from barnabas_log.log_tail import STEP_DESCRIPTORS
-from barnabas_log.segment import LogSegment
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
+from barnabas_log.tail.log_tail import STEP_DESCRIPTORS
+from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.key_scan import Kept, keep_last, move_times, note_keys
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, iterate_records, records_section, with_fewer_records
 from barnabas_wire.records.compression import CompressionType

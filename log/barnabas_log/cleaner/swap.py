@@ -27,11 +27,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from barnabas_log.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
 from barnabas_log.cleaner.rewrite import Output
 from barnabas_log.disk import Disk
-from barnabas_log.scrub import CheckFacts, SegmentCheck
-from barnabas_log.segment import (
+from barnabas_log.recovery.scrub import CheckFacts, SegmentCheck
+from barnabas_log.tail.aborted_transactions import TXN_CHECK_SUFFIX, TXN_INDEX_SUFFIX
+from barnabas_log.tail.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     NOTE_SUFFIXES,

@@ -6,7 +6,7 @@ Invariants: ELR and ISR have no member in common; there is an ELR only while the
             gone is not the last known leader either.
 Read next:  partition_change.py, which maintains these for each partition.
 
-Why this is safe: below min.insync.replicas no leader moves the high watermark (replication/isr.py). So every replica that was
+Why this is safe: below min.insync.replicas no leader moves the high watermark (replication/leader/isr.py). So every replica that was
 in the ISR when it shrank below that holds everything that was ever committed, until the ISR is large enough again.
 
 Differs from Kafka
@@ -29,7 +29,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
 
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
-    """min.insync.replicas cannot require more replicas than there are (KIP-966); replication/isr.py applies the same rule."""
+    """min.insync.replicas cannot require more replicas than there are (KIP-966); replication/leader/isr.py applies the same rule."""
     return min(min_insync_replicas, replica_count)
 
 

@@ -3,7 +3,7 @@
 May touch:  sockets (through blocking.py), the clock.     Must not touch: asyncio, threads.
 Invariants: a partition's batches reach its log in the order given and, with a producer id, once each; no more than
     `in_flight_max` requests wait for an answer of one broker; no more than `buffered_bytes_max` wait in all, or `send` blocks.
-Read next:  blocking.py; barnabas_log/producer_state.py, which judges the sequences.
+Read next:  blocking.py; barnabas_log/tail/producer_state.py, which judges the sequences.
 
 How a partition survives an error: a batch that failed in a way that may pass, and all that were sent after it, come back; when
 none of the partition's batches is under way any more they are sent again, in order, with the sequences they have. The broker

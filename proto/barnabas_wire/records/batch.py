@@ -3,7 +3,7 @@
 May touch:  crc32c.py, compression.py, kafka/.     Must not touch: files, sockets, clocks.
 Invariants: a header is read without copying the batch; base offset and leader epoch lie before the part under the CRC,
             so the log stamps them without a new checksum; a length is believed only within the bytes that remain.
-Read next:  compression.py, then barnabas_log/log_tail.py, which stamps and stores these.
+Read next:  compression.py, then barnabas_log/tail/log_tail.py, which stamps and stores these.
 
 Layout (big-endian, 61 bytes of header; KIP-98):
     offset width field                  meaning

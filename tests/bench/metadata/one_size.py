@@ -31,8 +31,8 @@ from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_log.config import LogConfig
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
-from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import (
     AlterPartition,
     CreatableTopic,

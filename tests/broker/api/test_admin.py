@@ -34,7 +34,7 @@ from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
-from barnabas_replication import fetcher
+from barnabas_replication.follower import fetcher
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey

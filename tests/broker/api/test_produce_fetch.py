@@ -17,7 +17,7 @@ from barnabas_log.errors import InvalidBatch
 from barnabas_quorum.image.acls import AccessControlEntry, AclsImage
 from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
-from barnabas_replication.peer import KafkaPeer
+from barnabas_replication.follower.peer import KafkaPeer
 from barnabas_replication.requests import (
     AppendEntry,
     AppendOutcome,

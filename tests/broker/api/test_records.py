@@ -17,8 +17,8 @@ import pytest
 
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import BatchCompression, FlushOnAcks, LogConfig
-from barnabas_log.directory_health import DirectoryHealth
-from barnabas_log.segment import LogSegment
+from barnabas_log.directories.directory_health import DirectoryHealth
+from barnabas_log.tail.segment import LogSegment
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.kafka.messages.delete_records import (

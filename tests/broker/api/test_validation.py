@@ -15,9 +15,9 @@ import pytest
 
 from barnabas_log.batch_inspection import BatchInspector
 from barnabas_log.config import CleanupPolicy, FlushOnAcks, LogConfig, ValidateBatches
+from barnabas_replication.leader.scrutiny import FIRST_REQUESTS
 from barnabas_replication.manager import TIME_SEARCHES_MAX
 from barnabas_replication.requests import AppendEntry, AppendOutcome, TransactionMarker
-from barnabas_replication.scrutiny import FIRST_REQUESTS
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Epoch, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey

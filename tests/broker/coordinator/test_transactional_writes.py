@@ -22,7 +22,7 @@ from barnabas_coordination.transaction.state import Producer
 from barnabas_coordination.transaction.verification import Verification
 from barnabas_coordination.transaction.writes import TransactionalWrites, WriteVersion
 from barnabas_log.errors import InvalidTransactionState
-from barnabas_log.producer_state import VerificationGuard
+from barnabas_log.tail.producer_state import VerificationGuard
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition, Uuid

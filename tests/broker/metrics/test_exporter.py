@@ -36,10 +36,10 @@ from barnabas_coordination.transaction.markers import MarkerStats
 from barnabas_coordination.transaction.state import TransactionState, TransactionStatus
 from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
-from barnabas_log.flush import FlushStats
-from barnabas_log.manager_stats import LogManagerStats
-from barnabas_log.producer_state import ProducerState
-from barnabas_log.scrubber import ScrubStats
+from barnabas_log.directories.manager_stats import LogManagerStats
+from barnabas_log.recovery.scrubber import ScrubStats
+from barnabas_log.tail.flush import FlushStats
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.image.hashing import FORMAT
@@ -48,7 +48,7 @@ from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
-from barnabas_replication.replica_state import RemoteReplica
+from barnabas_replication.leader.replica_state import RemoteReplica
 from barnabas_replication.stats import Stats as ReplicationStats
 from barnabas_replication.stats import TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle

@@ -11,8 +11,8 @@ import pytest
 
 from barnabas_broker.main import main
 from barnabas_coordination.group import records as group_records
-from barnabas_log.producer_snapshots import encode_snapshot
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.tail.producer_snapshots import encode_snapshot
+from barnabas_log.tail.producer_state import ProducerState
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, header_name
 from barnabas_wire.records.control import build_transaction_marker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.main import main
-from barnabas_log import checkpoints
+from barnabas_log.directories import checkpoints
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.records.batch import iterate_batches

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.main import main
-from barnabas_log.directory_state import LostReplica
+from barnabas_log.directories.directory_state import LostReplica
+from barnabas_log.directories.manager import LogManager
+from barnabas_log.directories.topic_witness import WITNESS_FILE
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import DirectoryLocked
-from barnabas_log.manager import LogManager
-from barnabas_log.topic_witness import WITNESS_FILE
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 from tests.support.logs import NOW_MS, append, make_config
 

@@ -51,7 +51,7 @@ from barnabas_broker.security.sasl.scram import Scram, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.errors import NotOneBatch
-from barnabas_log.validator import check_is_one_batch
+from barnabas_log.tail.validator import check_is_one_batch
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
 from barnabas_quorum.image.acls import AclsImage
 from barnabas_quorum.image.authorizer import Authorizer

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.rewrite import Job, Output, Result, Source, rewrite
 from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.disk import Disk
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.segment import LOG_SUFFIX, LogSegment, segment_path
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
+from barnabas_log.tail.segment import LOG_SUFFIX, LogSegment, segment_path
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import (
     BatchHeader,

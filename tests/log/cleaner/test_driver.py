@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from barnabas_log import truncating
 from barnabas_log.cleaner import worker as worker_module
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
 from barnabas_log.cleaner.sealed import sealed_segments
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY
 from barnabas_log.config import CleanupPolicy, LogConfig, LogManagerConfig
+from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
-from barnabas_log.manager import LogManager
+from barnabas_log.tail import truncating
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Record, build_batch

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import repair, truncating
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.scrub import DamagedRange, SegmentCheck
-from barnabas_log.segment import LogSegment
+from barnabas_log.recovery import repair
+from barnabas_log.recovery.scrub import DamagedRange, SegmentCheck
+from barnabas_log.tail import truncating
+from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, empty_batch, iterate_batches, read_header

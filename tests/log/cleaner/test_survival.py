@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.key_scan import keep_last, key_slot, move_times, note_keys
 from barnabas_log.cleaner.survival import BYTES_PER_KEY
+from barnabas_log.tail.aborted_transactions import AbortedTransaction
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
     CorruptBatch,

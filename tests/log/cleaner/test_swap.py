@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import truncating
 from barnabas_log.cleaner.rewrite import Result, rewrite
 from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batches, replace_segments, sealed_segments
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.errors import InvalidBatch
-from barnabas_log.log_tail import GAP_REFUSALS
 from barnabas_log.memory_disk import MemoryDisk
-from barnabas_log.retiring import apply_retention
-from barnabas_log.scrub import CheckFacts, SegmentCheck
+from barnabas_log.recovery.scrub import CheckFacts, SegmentCheck
+from barnabas_log.tail import truncating
+from barnabas_log.tail.log_tail import GAP_REFUSALS
+from barnabas_log.tail.retiring import apply_retention
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, read_header
