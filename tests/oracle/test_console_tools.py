@@ -9,7 +9,9 @@ import asyncio
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from barnabas_admin.local_cluster import LocalCluster
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages import streams_group_heartbeat as streams
 from tests.oracle.apache import ToolOutput, run_tool
 from tests.oracle.test_dump_log_segments import dump
 from tests.support.transactional_producer import TransactionalProducer
@@ -214,6 +217,58 @@ def test_kafkas_java_consumer_in_a_group_of_the_consumer_protocol(tool: Run, top
     tool(configs, "--alter", "--group", group, "--add-config", f"{key}=70000", fails=key)
     tool(configs, "--alter", "--group", group, "--delete-config", key)
     assert "was successful" in tool(GROUPS, "--delete", "--group", group)
+
+
+def test_streams_groups(tool: Run, topic: str, cluster: LocalCluster) -> None:
+    command, group = TOOLS + "streams.StreamsGroupCommand", f"{topic}-app"
+    tool(TOOLS + "ConsoleProducer", "--topic", topic, stdin="".join(f"{n}\n" for n in range(30)))
+    topology = streams.Topology(
+        subtopologies=[
+            streams.Subtopology(
+                subtopology_id="0",
+                source_topics=[topic],
+                state_changelog_topics=[streams.TopicInfo(name=f"{group}-store-changelog")],
+            )
+        ]
+    )
+    joining = streams.StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id="thread-1",
+        endpoint_information_epoch=-1,
+        rebalance_timeout_ms=60_000,
+        topology=topology,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id="instance-1",
+    )
+
+    def say(request: streams.StreamsGroupHeartbeatRequest) -> streams.StreamsGroupHeartbeatResponse:
+        async def run() -> Any:
+            client = ClusterClient(cluster.bootstrap_servers, client_id="app")
+            try:
+                return await client.call_coordinator(group, request)
+            finally:
+                await client.close()
+
+        answer: streams.StreamsGroupHeartbeatResponse = asyncio.run(run())
+        assert not answer.error_code, answer.error_message
+        return answer
+
+    told = say(joining)
+    deadline = time.monotonic() + 60
+    while told.status or not told.active_tasks:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.5)
+        beat = streams.StreamsGroupHeartbeatRequest(
+            group_id=group, member_id="thread-1", member_epoch=told.member_epoch
+        )
+        told = say(beat)
+    assert re.search(rf"{group} +Stable", tool(command, "--list", "--state"))
+    assert re.search(rf"{group} .* Stable +1", tool(command, "--describe", "--group", group, "--state"))
+    said = tool(command, "--describe", "--group", group, "--members", "--verbose")
+    assert "thread-1" in said and "instance-1" in said and re.search(r"0:\s*\[0,1,2\]", said), said
+    say(replace(beat, member_epoch=-1))
 
 
 def test_transactions(tool: Run, topic: str, cluster: LocalCluster) -> None:
