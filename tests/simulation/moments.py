@@ -1,7 +1,8 @@
 """Whether a seed that a test names still reaches the moment that it is named for.
 
 May touch:  what nodes log, the figures of a run.   Must not touch: the run.
-Invariants: a seed whose run goes elsewhere, after a change of the code or of the simulation, fails its test instead of testing nothing.
+Invariants: a test whose seed and those that follow it lead elsewhere, after a change of the code or of the simulation, fails instead of
+            testing nothing.
 Read next:  test_nodes.py and test_transactions.py, whose seeds say what they must reach.
 
 A moment is a regular expression. It is looked for in every line that a node logs (level INFO), and in one line for each of the run's
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from barnabas_simulation.run import Figures
+
+SEEDS_MAX = 12
+"""Every change of what is written moves the moments of all seeds; the next that reaches one is near."""
 
 
 class _Lines(logging.Handler):
@@ -28,6 +32,16 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See Handler."""
         self.lines.append(record.getMessage())
+
+
+def until_reached(run: Callable[[int], Figures], seed: int, moments: Sequence[str]) -> None:
+    """Run seeds, from this one on, until one reaches all the moments. AssertionError when SEEDS_MAX do not; raises what a run raises."""
+    for number in range(seed, seed + SEEDS_MAX):
+        with listening() as lines:
+            figures = run(number)
+        if not (left := missed(moments, lines, figures)):
+            return
+    raise AssertionError(f"seeds {seed} to {number} do not reach {left}")
 
 
 @contextmanager
