@@ -32,6 +32,7 @@ import pytest
 
 from barnabas_broker.node import incarnation_watch
 from barnabas_quorum.driver import metadata_batches
+from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_simulation.disk import DiskFaults
@@ -50,7 +51,7 @@ from tests.simulation.raft import print_shrunken
 from tests.simulation.shrinking import Broken, Shrunken, law_of, shrink
 from tests.simulation.watchdog import watched
 
-RECORDS_PER_BATCH = 7
+RECORDS_PER_BATCH = len(BOOTSTRAP_LEVELS) + 1
 """The least that a new cluster's bootstrap fits into: larger changes are written as transactions of several batches."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""

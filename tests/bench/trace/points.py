@@ -43,7 +43,7 @@ class Point(NamedTuple):
 ENTER, EXIT = Moment.ENTER, Moment.EXIT
 POINTS = (
     Point("listener receives", "barnabas_broker.network.connection", "Connection", "buffer_updated", ENTER),
-    Point("append asked", "barnabas_replication.manager", "ReplicaManager", "append_records", ENTER),
+    Point("append asked", "barnabas_replication.leader.appends", "Appends", "append_records", ENTER),
     Point("leader appended", "barnabas_log.tail.log_tail", "LogTail", "append_as_leader", EXIT),
     Point("write begins", "barnabas_log.tail.log_tail", "LogTail", "write_pending", ENTER),
     Point("write ends", "barnabas_log.tail.log_tail", "LogTail", "write_pending", EXIT),
