@@ -36,6 +36,8 @@ from tests.oracle.answers import Side
 from tests.oracle.cases import case
 
 GROUP_RESOURCE = 32
+TAKEN_IN_S = 1.0
+"""Kafka's coordinator takes a group's configs in a moment after they were answered, and nothing tells when."""
 WITHOUT_DELAYS = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
 
 
@@ -49,6 +51,7 @@ def prepare(side: Side, group: str, **more: str) -> None:
     configs = [AlterableConfig(key, 0, value) for key, value in (WITHOUT_DELAYS | more).items()]
     answer = side.call(IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, group, configs)], False))
     assert not answer.responses[0].error_code, (side.name, answer)
+    time.sleep(TAKEN_IN_S)
 
 
 def words(group: str) -> Topology:
