@@ -43,7 +43,7 @@ from barnabas_wire.kafka.errors import KafkaError
 MEMORY_DIRECTORY = Path("/dev/shm")
 """Where Linux has files in memory."""
 PREFIX = "barnabas-broker-"
-"""Of a temporary directory's name; the process id follows."""
+"""The name of a temporary directory begins with it; the process id follows."""
 LEFT_AFTER_S = 60.0
 """A temporary directory is that old before anybody takes it for one that was left."""
 MEMORY_BYTES_MIN = 256 * 1024 * 1024
@@ -191,7 +191,7 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        """Of the cluster that it is all of. Raises BrokerError where it does not run."""
+        """The id of the cluster, whose only node this is. Raises BrokerError where it does not run."""
         self._running()
         return self._cluster_id
 

@@ -35,10 +35,10 @@ class ClusterIdentity:
 
     cluster_id: str
     nodes: int
-    """Of a kind."""
+    """How many nodes of each kind the cluster has."""
     roles: Roles
     directory_ids: tuple[Uuid, ...]
-    """Of the controllers' metadata directories, by node."""
+    """The ids of the controllers' metadata directories, in the order of their nodes."""
     is_secured: bool = False
 
 
@@ -56,7 +56,7 @@ def new_identity(*, nodes: int, roles: Roles = "combined", is_secured: bool = Fa
 
 
 def read_identity(directory: Path) -> ClusterIdentity | None:
-    """Whose the directory is; None where it is nobody's yet. Raises LocalClusterError."""
+    """The cluster that the directory belongs to; None where it belongs to none yet. Raises LocalClusterError."""
     file = directory / "cluster.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def write_identity(directory: Path, identity: ClusterIdentity) -> None:
 
 
 def node_directory(directory: Path, node_id: int) -> Path:
-    """Of one node."""
+    """The directory of one node within the cluster's."""
     return directory / f"node-{node_id}"
 
 

@@ -15,7 +15,7 @@ from barnabas_wire.config_key import config_key
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 REBALANCE_PROTOCOLS = ("classic", "consumer", "streams", "share")
-"""Those that Kafka knows."""
+"""The protocols that Kafka knows."""
 CONSUMER_ASSIGNORS = ("uniform", "range", "uniform-rack")
 """Those that are built."""
 

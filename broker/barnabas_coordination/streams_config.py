@@ -14,9 +14,9 @@ from typing import Final
 from barnabas_wire.config_key import config_key
 
 ASSIGNORS: Final = ("sticky",)
-"""Those that are built."""
+"""The assignors that exist."""
 MS_KEYS: Final = ("session_timeout", "heartbeat_interval", "assignment_interval")
-"""Of each of them a group has its own, within bounds."""
+"""Times that a group may set for itself, within bounds."""
 UNLIMITED: Final = 2**31 - 1
 
 

@@ -20,9 +20,9 @@ from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.primitives import MalformedMessage
 
 CLIENTS_PORT = 9500
-"""Of the listener that clients log in to."""
+"""The port of the listener that clients log in to."""
 PASSWORDS = {"app": "of the app", "guest": "of the guest", "slow": "of the slow"}
-"""Of users that PLAIN knows, by name."""
+"""The passwords of users that PLAIN knows, by name."""
 RIGHT = "who has no right is neither answered nor refused by mistake"
 ORDER = "answers come in the order of their requests, each on its own connection"
 ALONE = "what one client sends ends its own connection alone"
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
 
 
 class _Right:
-    """Of one user for one operation, as one life of one node has it."""
+    """What one life of one node knows of a user's right to one operation."""
 
     def __init__(self) -> None:
         self.is_given = False
@@ -177,6 +177,6 @@ class ListenerLaws:
 
 
 USERS = (*PASSWORDS, "operator")
-"""Who keeps to the protocol."""
+"""Users that keep to the protocol."""
 NOT_YET = (("app", "authentication"),)
 """A broker may not have heard of SCRAM's user yet."""

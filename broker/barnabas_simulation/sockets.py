@@ -152,12 +152,12 @@ class SimulatedSockets:
         self.random = random
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._ends: dict[StreamEnd, None] = {}
-        """Of brokers."""
+        """The ends of streams that brokers hold, in the order in which they were made."""
         self._writers: dict[int, tuple[StreamEnd, Callable[[], None]]] = {}
         self._number = 0
 
     def next_number(self) -> int:
-        """Of a socket, or a port."""
+        """A number for the next socket or port."""
         self._number += 1
         return self._number
 
@@ -252,7 +252,7 @@ class StreamEnd(asyncio.Transport):
         self.sockets = sockets
         self.own, self.peer = own, peer
         self.numbers: set[int] = set()
-        """Of sockets that send here."""
+        """The numbers of the sockets that send here."""
         self.protocol: Any = None
         self.is_dead = False
         """Whether nothing comes or goes any more."""

@@ -1,4 +1,4 @@
-"""Who else comes to the Kafka listeners: a user whose rights come and go, a throttled one, wrong passwords, and bytes that are no requests.
+"""Other clients of Kafka listeners: a user whose rights come and go, a throttled one, wrong passwords, and bytes that are no requests.
 
 May touch:  the network, through sockets; the product's own asyncio client.   Must not touch: the parts of a node.
 Invariants: what a stranger sends costs nobody else anything, and gets the stranger nothing.
@@ -53,7 +53,7 @@ COMMIT_PAUSE_S = 0.1
 HOSTILE_S = 5.0
 """Within which a connection is ended over which no request came."""
 SLOW_BYTES_PER_S = 120.0
-"""Of the throttled user: a batch of one record takes about a second of it."""
+"""The quota of the throttled user: a batch of one record takes about a second of it."""
 GROUP = "readers"
 SALT = b"a pinch of salt."
 ITERATIONS = 4096
@@ -113,7 +113,7 @@ class Listening:
         ]
 
     def calls(self) -> ListenerCalls:
-        """Of another client that may do everything."""
+        """The calls of another client, which may do everything."""
         return ListenerCalls(self._run, self.laws, "app", self._mechanism)
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Listening:
         self.sockets.heal()
 
     def unsettled(self) -> str | None:
-        """Who is not done."""
+        """Why the clients of the listeners are not done, in words; None when they are."""
         return "somebody is still with the listeners" if self._busy else None
 
     async def _pause(self, mean_s: float) -> bool:
@@ -184,7 +184,7 @@ class Listening:
                 return
 
     async def _change_rights(self) -> None:
-        """Of the guest. In the end it has all again."""
+        """Change the rights of the guest, who has all of them again in the end."""
         random = self._run.random
         while await self._pause(1.0):
             operation = random.choice(GUEST)

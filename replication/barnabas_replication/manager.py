@@ -314,7 +314,7 @@ class ReplicaManager(LogManagerListener):
 
     @property
     def topic_traffic(self) -> Mapping[str, TopicTraffic]:
-        """By topic, as long as a partition of it is here; in the order in which the topics came."""
+        """The traffic of each topic that has a partition here; in the order in which the topics came."""
         return self._hosting.topic_traffic
 
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:

@@ -19,7 +19,7 @@ PartitionT = TypeVar("PartitionT")
 
 
 class ReplicaEvents(Generic[PartitionT]):
-    """Of all partitions of a broker, by kind and then in the order in which they came."""
+    """What the partitions of a broker want done, by kind and then in the order in which they came."""
 
     __slots__ = ("_call_soon", "_is_called", "advanced", "failed", "lacking", "proposed", "starts", "suspected")
 

@@ -72,7 +72,7 @@ def scoped(expression: str, *, has_node: bool = True) -> str:
 
 
 def dashboards() -> list[Dashboard]:
-    """Those of templates/dashboards.toml."""
+    """The dashboards that templates/dashboards.toml describes."""
     found = tomllib.loads(template("dashboards.toml"))["dashboards"]
     return [
         Dashboard(

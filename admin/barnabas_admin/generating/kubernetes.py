@@ -158,7 +158,7 @@ def _role(wanted: Wanted, role: str) -> dict[str, Any]:
 
 
 def _pod(wanted: Wanted, role: str, node: int) -> dict[str, Any]:
-    """Whose certificate names which hosts."""
+    """The pod, and the hosts that its certificate names."""
     hosts = [wanted.host(role, node)]
     if role == "broker":
         hosts.append(f"barnabas.{wanted.namespace}.svc.cluster.local")

@@ -60,7 +60,7 @@ _GATES = {
     for service, _, method, row in ((*name.partition("/"), row) for name, row in RPC_RIGHTS.items())
     if service == served
 }
-"""By the method's name. Those of the controller's that are served here have the rows of its service."""
+"""What a method demands, by its name. Methods of the controller that are served here have the rows of its service."""
 
 
 def current_caller() -> Caller:

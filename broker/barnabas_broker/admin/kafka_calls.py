@@ -28,7 +28,7 @@ from barnabas_wire.rpc import admin_pb2
 from barnabas_wire.rpc.admin_verbs import VERSIONS
 
 CHECKED_WITHOUT_CHANGE = frozenset({ApiKey.ALTER_PARTITION_REASSIGNMENTS})
-"""Whose handlers read RequestContext.is_dry."""
+"""APIs whose handlers read RequestContext.is_dry."""
 
 
 class KafkaCalls:

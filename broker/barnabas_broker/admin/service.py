@@ -145,7 +145,7 @@ class AdminService:
         )
 
     async def describe_quorum(self, within_ms: int) -> admin_pb2.DescribeQuorumResponse:
-        """Who votes and who follows, and how far each is."""
+        """The voters and the observers, and how far each is."""
         quorum = await self.quorum.describe(within_ms=within_ms)
         observers = present_observers(quorum, self.node.image, now_ms=self._clock_ms())
         quorum = replace(quorum, observers=observers)

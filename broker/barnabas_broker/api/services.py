@@ -97,7 +97,7 @@ class ControlServices:
     broker_keys: Callable[[], Sequence[BrokerKey]]
     """The node's own keys with their values, for DescribeConfigs."""
     audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))
-    """Of this node; by default it writes nothing."""
+    """The audit log of this node; by default it writes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

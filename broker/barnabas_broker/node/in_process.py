@@ -40,7 +40,7 @@ NODE_ID = 1
 HOST = "127.0.0.1"
 CONTROLLER = "CONTROLLER"
 CONTROLLER_PORT = 1
-"""Of an address that nobody binds and nobody calls: the formatted voter has to have one."""
+"""The port in the voter's address, which a formatted voter must have; nobody binds or calls it."""
 READY_TIMEOUT_S = 60.0
 """How long a start may take; recovering a large directory is most of it."""
 STOP_TIMEOUT_S = 30.0

@@ -93,7 +93,7 @@ class NodeServers:
         self._http: HttpServer | None = None
 
     def _make_services(self) -> None:
-        """Those of the admin listeners, at one edge."""
+        """Make the services of the admin listeners, which share one edge."""
         context, parts, broker = self._context, self._parts, self._served.broker
         config, world = context.config, context.world
         node_id, cluster_id = config.server.id, parts.storage.cluster_id

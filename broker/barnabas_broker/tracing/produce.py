@@ -164,7 +164,7 @@ class _Watched:
 
     @property
     def appends(self) -> _Watched:
-        """Of a replica manager: the one part of it that the handler of a produce request asks."""
+        """The appends of a replica manager: the one part of it that the handler of a produce request asks."""
         return _Watched(self._watched.appends, self._trace)
 
     def append_records(self, *words: Any, **options: Any) -> None:

@@ -18,7 +18,7 @@ class Assigned(Protocol):
 
     @property
     def assignment_epoch(self) -> int:
-        """Of its targets."""
+        """The epoch of its targets."""
         ...
 
     @property

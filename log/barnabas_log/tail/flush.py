@@ -88,7 +88,7 @@ class FlushRounds:
         self._on_failed = on_failed
         self._requested: dict[UnifiedLog, None] = {}
         self._rounds: dict[_Round, None] = {}
-        """Those in flight."""
+        """The rounds in flight."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """While it runs."""
         self._is_beginning = False

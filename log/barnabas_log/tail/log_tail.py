@@ -139,7 +139,7 @@ class LogTail:
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self.failure: OSError | None = None
-        """Of the disk, from which on nothing is taken."""
+        """The failure of the disk after which nothing is taken any more."""
         self.has_settings = True
         """Whether `config` is its topic's; False after a start, until somebody says so."""
         self.takes_gaps = False

@@ -258,7 +258,7 @@ class QuorumServicer:
 
 
 class _CallHeader(NamedTuple):
-    """Of every call."""
+    """What every call carries."""
 
     cluster_id: str
     source: ReplicaKey
@@ -268,7 +268,7 @@ class _CallHeader(NamedTuple):
 
 
 class _AnswerHeader(NamedTuple):
-    """Of every answer."""
+    """What every answer carries."""
 
     source: ReplicaKey
     epoch: Epoch

@@ -15,7 +15,7 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter
 
 
 class ReplicaIdentity(NamedTuple):
-    """Who a controller says it is."""
+    """The identity that a controller claims."""
 
     key: ReplicaKey
     kraft_version_min: int
@@ -29,7 +29,7 @@ class VoterChangeAnswer(NamedTuple):
     reason: str
     """Names the rule and the way out."""
     leader: Voter | None
-    """Who leads, as far as the answerer knows."""
+    """The leader, as far as the controller that answers knows."""
 
 
 class ChangeVoters(Protocol):
@@ -51,7 +51,7 @@ class Transport(Protocol):
         ...
 
     async def describe(self, voter: Voter, *, timeout_s: float) -> ReplicaIdentity:
-        """Who listens at the voter's address. Raises PeerUnreachable."""
+        """The identity of the controller that listens at the voter's address. Raises PeerUnreachable."""
         ...
 
     async def change_voters(

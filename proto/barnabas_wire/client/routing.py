@@ -1,4 +1,4 @@
-"""Whom a call goes to and when it is tried again, as steps that a driver takes. Sans-IO.
+"""The broker that a call goes to, and when it is tried again, as steps that a driver takes. Sans-IO.
 
 May touch:  its arguments.            Must not touch: sockets, asyncio, the clock (a function that reads one is handed in).
 Invariants: nothing is retried past its deadline; what is retried may have been done already (a produce without producer id may be
@@ -75,14 +75,14 @@ class Pause(NamedTuple):
 
 
 class FetchOptions(TypedDict, total=False):
-    """Of a fetch."""
+    """Options of a fetch; what is left out has its default."""
 
     bytes_max: int
     """1 MiB unless given."""
     bytes_min: int
     """That the broker waits for; 1 unless given."""
     wait_ms_max: int
-    """For how long; 500 unless given."""
+    """How long the broker may wait for data, in milliseconds; 500 unless given."""
     is_read_committed: bool
     topic_id: Uuid | None
     """The broker is asked by it, if it can be, so that a topic made anew under the name is never read."""
@@ -195,7 +195,7 @@ class Routing:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, is_read_committed: bool
     ) -> Steps[dict[TopicPartition, ListedOffset]]:
-        """Of each partition, asked of its leader; what one of them answered is not asked again."""
+        """The offset of each partition, asked of its leader; what a leader has answered is not asked again."""
         found: dict[TopicPartition, ListedOffset] = {}
 
         def attempt(schedule: RetrySchedule) -> Steps[dict[TopicPartition, ListedOffset]]:

@@ -17,7 +17,7 @@ from typing import Final
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 DELTA_MAX: Final = 0xFFFFFFFF
-"""Of an offset from its batch's base, zigzagged."""
+"""The largest zigzagged distance of an offset from its batch's base."""
 _UINT64_MAX: Final = 0xFFFFFFFFFFFFFFFF
 
 

@@ -157,7 +157,7 @@ def _described(names: Sequence[str]) -> Asking[dict[str, Any]]:
 
 
 def list_topics(request: pb.ListTopicsRequest) -> Asking[pb.ListTopicsResponse]:
-    """Without what only the cluster's own view has: a replica that is being added counts as one that lacks."""
+    """The topics without what only the cluster's own view has: a replica that is being added counts as missing."""
     found = yield from _described(())
     return pb.ListTopicsResponse(
         topics=[
@@ -177,7 +177,7 @@ def list_topics(request: pb.ListTopicsRequest) -> Asking[pb.ListTopicsResponse]:
 
 
 def describe_topics(request: pb.DescribeTopicsRequest) -> Asking[pb.DescribeTopicsResponse]:
-    """Without what only the cluster's own view has: faults of replicas, and the configs of who may not see those."""
+    """The topics without what only the cluster's own view has: faults of replicas, and configs that the caller may not see."""
     if not request.names:
         return pb.DescribeTopicsResponse()
     found = yield from _described(list(dict.fromkeys(request.names)))

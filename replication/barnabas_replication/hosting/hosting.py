@@ -79,7 +79,7 @@ class Hosting:
         stats: Stats,
     ) -> None:
         self.topic_traffic: dict[str, TopicTraffic] = {}
-        """By topic, as long as a partition of it is here; in the order in which the topics came."""
+        """The traffic of each topic that has a partition here; in the order in which the topics came."""
         self._hosted = hosted
         self._config = config
         self._events = events

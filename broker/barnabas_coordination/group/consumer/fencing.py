@@ -101,7 +101,7 @@ class LedGroup(Protocol[M]):
 
     @property
     def members(self) -> Mapping[str, M]:
-        """By id."""
+        """The members by their ids."""
         ...
 
 

@@ -118,7 +118,7 @@ class Finding(NamedTuple):
     partitions: Partitions = MappingProxyType({})
     others: tuple[str, ...] = ()
     since_ms: int | None = None
-    """For how long; None where it is not known."""
+    """For how many milliseconds it has been so; None where that is not known."""
     ends_in_ms: int | None = None
 
 

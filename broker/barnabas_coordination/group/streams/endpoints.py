@@ -21,7 +21,7 @@ from barnabas_quorum.image.topics import TopicsImage
 def endpoints_of(
     members: Mapping[str, StreamsMember], topology: Topology, topics: TopicsImage
 ) -> tuple[EndpointPartitions, ...]:
-    """Of every member with an endpoint."""
+    """The partitions of every member that has an endpoint."""
     found = []
     for _, member in sorted(members.items()):
         if member.metadata.endpoint is not None:

@@ -74,7 +74,7 @@ class StreamsGroup:
         """Instance id -> member id."""
         self.targets: dict[str, Tasks] = {}
         self.holders: dict[Task, set[tuple[str, Role]]] = {}
-        """Who has a task, or still has to revoke it."""
+        """The members that have a task, or still have to revoke it, with their roles."""
         self.bytes = 0
         """About how many bytes the members' own words take."""
         self._stable_at: Counter[int] = Counter()
@@ -86,7 +86,7 @@ class StreamsGroup:
 
     @property
     def epoch(self) -> int:
-        """The group's."""
+        """The group's epoch."""
         return self.value.epoch
 
     @property
@@ -104,7 +104,7 @@ class StreamsGroup:
 
     @property
     def topology_epoch(self) -> int:
-        """Of the topology; NO_TOPOLOGY without one."""
+        """The epoch of the topology; NO_TOPOLOGY without one."""
         return NO_TOPOLOGY if self.topology is None else self.topology.epoch
 
     def target(self, member_id: str) -> Tasks:

@@ -74,7 +74,7 @@ def heartbeat(
 
 
 OFFSETS_MAX: Final = 100_000
-"""Offsets of tasks that are known of the members of one group; beyond, nothing more is noted."""
+"""Offsets of tasks that one group keeps for all its members; beyond, no more are noted."""
 
 
 class Step:
@@ -211,7 +211,7 @@ class Step:
             soft.offsets[member_id] = TaskOffsets(known.reached | said, known.ends | ends)
 
     def _of_tasks(self, offsets: Mapping[Task, int] | None) -> dict[Task, int]:
-        """Those of tasks that there are: clients may name others without end."""
+        """The offsets of tasks that exist: a client may name any number of others."""
         counts = self.configured.task_counts
         return {
             task: offset
@@ -318,7 +318,7 @@ class Step:
         )
 
     def _endpoints(self) -> tuple[EndpointPartitions, ...]:
-        """With this member as it is about to be."""
+        """The endpoints of the group, with this member as it is about to be."""
         members = {**self.group.members, self.after.member_id: self.after}
         return endpoints_of(members, self.topology, self.around.topics)
 

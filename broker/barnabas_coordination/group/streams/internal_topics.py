@@ -56,7 +56,7 @@ class ConfiguredTopology:
     task_counts: Mapping[str, int] = field(default_factory=dict)
     """Subtopology -> tasks; likewise."""
     missing: tuple[InternalTopic, ...] = ()
-    """To be made, with the partitions that they must have."""
+    """Topics to be made, with the partitions that they must have."""
 
     @property
     def is_ready(self) -> bool:

@@ -29,7 +29,7 @@ class StreamsMember:
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING_HELD
     pending: HeldTasks = NOTHING_HELD
-    """To be given up."""
+    """Tasks that it still has to give up."""
 
     @property
     def process_id(self) -> str:
@@ -78,7 +78,7 @@ def new_member(member_id: str, metadata: MemberMetadata) -> StreamsMember:
 
 
 def size_of(metadata: MemberMetadata) -> int:
-    """Bytes of memory that a member takes by what it says of itself, about."""
+    """About how many bytes of memory a member's own words take."""
     texts = (metadata.instance_id, metadata.rack_id, metadata.client_id, metadata.client_host, metadata.process_id)
     host = 0 if metadata.endpoint is None else len(metadata.endpoint.host)
     tags = sum(len(key) + len(value) + TAG_BYTES for key, value in metadata.client_tags)

@@ -27,7 +27,7 @@ class StreamsHeartbeat:
     epoch: int
     """As the member knows it; JOINS, LEAVES, LEAVES_FOR_A_WHILE."""
     endpoint_epoch: int = -1
-    """Of what it knows of the endpoints."""
+    """The epoch of the endpoints that the member knows."""
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int | None = None
@@ -90,7 +90,7 @@ class StreamsSettings:
 
     @property
     def assignment_configs(self) -> tuple[tuple[str, str], ...]:
-        """Those that targets follow from, as records have them."""
+        """The configs that targets follow from, as records have them."""
         tags = (("rack.aware.assignment.tags", ",".join(self.rack_tags)),) if self.rack_tags else ()
         return (("num.standby.replicas", str(self.standby_replicas)), *tags)
 

@@ -83,7 +83,7 @@ class GroupValue(NamedTuple):
     epoch: int
     metadata_hash: int = 0
     validated_topology_epoch: int = NO_TOPOLOGY
-    """Of the topology that was found ready."""
+    """The epoch of the topology that was found ready."""
     assignment_configs: tuple[tuple[str, str], ...] = ()
     """Sorted."""
 
@@ -142,7 +142,7 @@ class AssignmentValue(NamedTuple):
     state: MemberState
     assigned: HeldTasks
     pending: HeldTasks
-    """To be given up."""
+    """Tasks that it still has to give up."""
 
 
 class StreamsGroupCurrentMemberAssignmentRecord(NamedTuple):

@@ -26,7 +26,7 @@ class TaskOffsets(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of both together."""
+        """How many offsets both have together."""
         return len(self.reached) + len(self.ends)
 
 
@@ -50,7 +50,7 @@ class StreamsSoftState:
     """What came of the topology by `seen`; None: not yet."""
     seen: tuple[Topology, TopicsImage] | None = None
     metadata_hash: int = 0
-    """Of the topics in `seen`."""
+    """The hash of the topics in `seen`."""
     endpoint_epoch: int = 0
     """Rises whenever what is to be read where has changed."""
     is_delayed: bool = False
@@ -58,7 +58,7 @@ class StreamsSoftState:
     shutdown_by: str | None = None
     """The member that asked for the end of the application."""
     offsets: dict[str, TaskOffsets] = field(default_factory=dict)
-    """By member."""
+    """The offsets of a member's tasks, by its id."""
     target_job: TargetJob | None = None
 
     def look_at(self, topology: Topology, topics: TopicsImage) -> ConfiguredTopology:

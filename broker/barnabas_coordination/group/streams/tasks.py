@@ -61,7 +61,7 @@ class HeldTasks(NamedTuple):
 
     @property
     def tasks(self) -> Tasks:
-        """Without the epochs."""
+        """The tasks without their epochs."""
         return Tasks(frozenset(self.active), self.standby, self.warmup)
 
     def by_role(self) -> Iterator[tuple[Role, Task]]:

@@ -9,7 +9,7 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int32, int64, string, struct, uuid
 
 EXPLANATION_TAG = 64
-"""Of fields of ours, which Kafka's clients and brokers skip."""
+"""The tag of a field of ours, which Kafka's clients and brokers skip."""
 
 
 @dataclass(slots=True)
