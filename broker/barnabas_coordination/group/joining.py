@@ -16,6 +16,7 @@ from barnabas_coordination.errors import (
     MemberIdRequired,
     RebalanceInProgress,
 )
+from barnabas_coordination.group.admission import require_memory
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.members import ClassicMember, member_of, size_of
 from barnabas_coordination.group.messages import NO_MEMBER, JoinOutcome, JoinRequest
@@ -28,8 +29,6 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a member whose first join is unanswered keeps its place: it does not know its id, so it cannot heartbeat."""
 PENDING_MAX = 1_000
 """Ids of one group that wait for their owners. Beyond it the oldest goes: its owner, if there is one, asks for another."""
-MEMBERS_BYTES_MAX = 16 * 1024 * 1024
-"""Of what the members of one group say of themselves. The record of a generation has to fit into one batch, which is far less."""
 
 
 def join(
@@ -45,8 +44,7 @@ def join(
     out = CoordinatorResult()
     if not _has_place_for(group, request):
         raise GroupMaxSizeReached(f"group {group.group_id} has {group.max_size} members")
-    if not _has_memory_for(group, request):
-        raise GroupMaxSizeReached(f"the members of group {group.group_id} take {MEMBERS_BYTES_MAX >> 20} MiB")
+    _require_memory(group, request)
     if not _shares_a_protocol(group, request):
         raise InconsistentGroupProtocol(
             f"group {group.group_id} speaks {group.protocol_type!r} with {sorted(common_protocols(group.offers()))}"
@@ -75,12 +73,11 @@ def _has_place_for(group: ClassicGroup, request: JoinRequest) -> bool:
     return member is not None or len(group.members) + pending < group.max_size
 
 
-def _has_memory_for(group: ClassicGroup, request: JoinRequest) -> bool:
+def _require_memory(group: ClassicGroup, request: JoinRequest) -> None:
     """Static members keep their place without a connection, so whoever may join could leave many behind."""
-    if _asks_for_id(request):
-        return True
-    others = (member for member in group.members.values() if member.member_id != request.member_id)
-    return sum(map(size_of, others), size_of(request)) <= MEMBERS_BYTES_MAX
+    if not _asks_for_id(request):
+        others = (member for member in group.members.values() if member.member_id != request.member_id)
+        require_memory(group.group_id, sum(map(size_of, others), size_of(request)))
 
 
 def _asks_for_id(request: JoinRequest) -> bool:

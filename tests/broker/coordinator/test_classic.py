@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from barnabas_coordination.errors import CoordinatorNotAvailable, MemberIdRequired
-from barnabas_coordination.group import joining
+from barnabas_coordination.group import admission, joining
 from barnabas_coordination.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from barnabas_coordination.group.messages import LeaveOutcome
 from barnabas_coordination.group.records import GroupMetadataRecord
@@ -756,7 +756,7 @@ def test_an_id_ends_with_the_connection_that_asked_for_it() -> None:
 
 @pytest.mark.attack("A5", "what members say of themselves takes bounded memory")
 def test_what_members_say_of_themselves_takes_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "MEMBERS_BYTES_MAX", 10_000)
+    monkeypatch.setattr(admission, "MEMBERS_BYTES_MAX", 10_000)
     driver = GroupDriver()
     large = (("range", bytes(3_000)),)
     tickets = [driver.join(instance=f"i{number}", protocols=large) for number in range(5)]

@@ -20,12 +20,11 @@ Not obvious:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
+from barnabas_coordination.group.admission import refuse_unreleased, require_memory, require_place
 from barnabas_coordination.group.consumer import fencing, regexes, slices, target
 from barnabas_coordination.group.consumer.assignor.subscribers import run
-from barnabas_coordination.group.consumer.errors import UnreleasedInstanceId
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import (
     JOINS,
@@ -60,9 +59,6 @@ from barnabas_coordination.group.consumer.subscription import (
 )
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.shard import CoordinatorResult, Ticket
-
-MEMBERS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""How many bytes the members of one group may send of themselves."""
 
 
 def heartbeat(
@@ -127,20 +123,16 @@ class Step:
             return group.members.get(request.member_id) or self._new(request)
         present = group.members[present_id]
         if not (is_classic or present.has_left_for_a_while or present.is_classic):
-            raise UnreleasedInstanceId(
-                f"group.instance.id {instance_id} is member {present_id}, which has not left: close that consumer, or wait for the end "
-                "of its session"
-            )
+            raise refuse_unreleased(instance_id, present_id, "consumer")
         return self._replace(present)
 
     def _new(self, request: ConsumerHeartbeat) -> ConsumerMember:
         group = self.group
         if request.epoch != JOINS:
             raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
-        if len(group.members) >= self.around.size_max:
-            raise GroupMaxSizeReached(
-                f"group {group.group_id} has group.consumer.max.size={self.around.size_max} members"
-            )
+        require_place(
+            group.group_id, len(group.members), size_max=self.around.size_max, size_key="group.consumer.max.size"
+        )
         return new_member(request.member_id, MemberMetadata(client_id="", client_host=""))
 
     def _replace(self, gone: ConsumerMember) -> ConsumerMember:
@@ -174,8 +166,8 @@ class Step:
         self.before = before
         self.member = replace(before, metadata=metadata)
         is_new = before.member_id not in group.members
-        if group.bytes - (0 if is_new else size_of(before.metadata)) + size_of(metadata) > MEMBERS_BYTES_MAX:
-            raise GroupMaxSizeReached(f"the members of group {group.group_id} take {MEMBERS_BYTES_MAX >> 20} MiB")
+        freed = 0 if is_new else size_of(before.metadata)
+        require_memory(group.group_id, group.bytes - freed + size_of(metadata))
         self.present = None if is_new else before
         has_other_names = set(metadata.topic_names) != set(before.metadata.topic_names)
         has_other_regex = self.member.regex != before.regex

@@ -21,10 +21,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
-from barnabas_coordination.group.consumer.errors import UnreleasedInstanceId
+from barnabas_coordination.errors import UnknownMemberId
+from barnabas_coordination.group.admission import refuse_unreleased, require_memory, require_place
 from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
-from barnabas_coordination.group.consumer.heartbeat import MEMBERS_BYTES_MAX
 from barnabas_coordination.group.consumer.member import JOINS
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.group.streams import fencing, target
@@ -120,20 +119,16 @@ class Step:
             return group.members.get(request.member_id) or self._new()
         present = group.members[present_id]
         if not present.has_left_for_a_while:
-            raise UnreleasedInstanceId(
-                f"group.instance.id {instance_id} is member {present_id}, which has not left: close that instance, or wait for the end "
-                "of its session"
-            )
+            raise refuse_unreleased(instance_id, present_id, "instance")
         return self._replace(present)
 
     def _new(self) -> StreamsMember:
         group, request = self.group, self.request
         if request.epoch != JOINS:
             raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
-        if len(group.members) >= self.around.size_max:
-            raise GroupMaxSizeReached(
-                f"group {group.group_id} has group.streams.max.size={self.around.size_max} members"
-            )
+        require_place(
+            group.group_id, len(group.members), size_max=self.around.size_max, size_key="group.streams.max.size"
+        )
         return new_member(request.member_id, MemberMetadata(client_id="", client_host=""))
 
     def _replace(self, gone: StreamsMember) -> StreamsMember:
@@ -172,8 +167,8 @@ class Step:
         self.before = before
         self.member = replace(before, metadata=metadata)
         self.is_new = before.member_id not in group.members
-        if group.bytes - (0 if self.is_new else size_of(before.metadata)) + size_of(metadata) > MEMBERS_BYTES_MAX:
-            raise GroupMaxSizeReached(f"the members of group {group.group_id} take {MEMBERS_BYTES_MAX >> 20} MiB")
+        freed = 0 if self.is_new else size_of(before.metadata)
+        require_memory(group.group_id, group.bytes - freed + size_of(metadata))
         if not self.is_new and metadata == before.metadata:
             return
         self.out.records.append(StreamsGroupMemberMetadataRecord(group.group_id, self.member.member_id, metadata))
