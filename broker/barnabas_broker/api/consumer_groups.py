@@ -23,7 +23,6 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, CONSUMER_PROTOCOL_OFF
 from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Owned
 from barnabas_coordination.group.consumer.messages import (
     ConsumerGroupDescription,
@@ -57,11 +56,13 @@ CONSUMER_MEMBER: Final = 1
 
 
 def _require_served(services: BrokerServices, context: RequestContext, group_id: str = "") -> None:
-    about = f"group {group_id}" if group_id else ""
-    if not services.metadata.image.features.has_consumer_groups:
-        raise services.unserved.refuse(CONSUMER_PROTOCOL, context, about)
-    if "consumer" not in services.groups.config.group_coordinator_rebalance_protocols:
-        raise services.unserved.refuse(CONSUMER_PROTOCOL_OFF, context, about)
+    services.unserved.require_protocol(
+        "consumer",
+        context,
+        group_id,
+        has_feature=services.metadata.image.features.has_consumer_groups,
+        served=services.groups.config.group_coordinator_rebalance_protocols,
+    )
 
 
 # ---- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
-from barnabas_broker.api.unserved import STREAMS_PROTOCOL, STREAMS_PROTOCOL_OFF
 from barnabas_coordination.group.consumer.member import JOINS, LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.streams.errors import InvalidTopology
 from barnabas_coordination.group.streams.internal_topics import NAMES_SHOWN_MAX, StatusCode
@@ -71,11 +70,13 @@ NOT_STORED: Final = 1
 
 
 def _require_served(services: BrokerServices, context: RequestContext, group_id: str = "") -> None:
-    about = f"group {group_id}" if group_id else ""
-    if not services.metadata.image.features.has_streams_groups:
-        raise services.unserved.refuse(STREAMS_PROTOCOL, context, about)
-    if "streams" not in services.groups.config.group_coordinator_rebalance_protocols:
-        raise services.unserved.refuse(STREAMS_PROTOCOL_OFF, context, about)
+    services.unserved.require_protocol(
+        "streams",
+        context,
+        group_id,
+        has_feature=services.metadata.image.features.has_streams_groups,
+        served=services.groups.config.group_coordinator_rebalance_protocols,
+    )
 
 
 # ---- StreamsGroupHeartbeat -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ The codes are those that clients take as final and show with their text; a code 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,27 +36,24 @@ TRANSACTIONS: Final = Unserved(
     "this cluster does not serve transactions yet: its transaction.version is 0; once every node runs a version that does, "
     "`barnabas cluster features upgrade --feature transaction.version=2`",
 )
-CONSUMER_PROTOCOL: Final = Unserved(
-    ErrorCode.UNSUPPORTED_VERSION,
-    "this cluster does not serve group.protocol=consumer: its group.version is 0; set group.protocol=classic, or, once every node runs a "
-    "version that does, `barnabas cluster features upgrade --feature group.version=1`",
-)
-
-CONSUMER_PROTOCOL_OFF: Final = Unserved(
-    ErrorCode.UNSUPPORTED_VERSION,
-    "this broker does not serve group.protocol=consumer: its group.coordinator.rebalance.protocols does not name consumer; set "
-    "group.protocol=classic, or add it there on every broker",
-)
-STREAMS_PROTOCOL: Final = Unserved(
-    ErrorCode.UNSUPPORTED_VERSION,
-    "this cluster does not serve group.protocol=streams: its streams.version is 0; set group.protocol=classic, or, once every node runs a "
-    "version that does, `barnabas cluster features upgrade --feature streams.version=1`",
-)
-STREAMS_PROTOCOL_OFF: Final = Unserved(
-    ErrorCode.UNSUPPORTED_VERSION,
-    "this broker does not serve group.protocol=streams: its group.coordinator.rebalance.protocols does not name streams; set "
-    "group.protocol=classic, or add it there on every broker",
-)
+FEATURE_OF: Final = {"consumer": "group.version", "streams": "streams.version"}
+"""By the protocol of a group, the feature that it needs."""
+PROTOCOL_WITHOUT_FEATURE: Final = {
+    protocol: Unserved(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"this cluster does not serve group.protocol={protocol}: its {feature} is 0; set group.protocol=classic, or, once every node "
+        f"runs a version that does, `barnabas cluster features upgrade --feature {feature}=1`",
+    )
+    for protocol, feature in FEATURE_OF.items()
+}
+PROTOCOL_OFF: Final = {
+    protocol: Unserved(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"this broker does not serve group.protocol={protocol}: its group.coordinator.rebalance.protocols does not name {protocol}; set "
+        "group.protocol=classic, or add it there on every broker",
+    )
+    for protocol in FEATURE_OF
+}
 
 
 class UnservedNotices:
@@ -76,3 +74,12 @@ class UnservedNotices:
         else:
             self._noted[what] = (noted_ms, unsaid + 1)
         return KafkaError.of(what.code, what.message)
+
+    def require_protocol(
+        self, protocol: str, context: RequestContext, group_id: str, *, has_feature: bool, served: Collection[str]
+    ) -> None:
+        """Raise the refusal of a group protocol whose feature is off, or that is not among those `served` by this broker."""
+        if not has_feature:
+            raise self.refuse(PROTOCOL_WITHOUT_FEATURE[protocol], context, f"group {group_id}" if group_id else "")
+        if protocol not in served:
+            raise self.refuse(PROTOCOL_OFF[protocol], context, f"group {group_id}" if group_id else "")
