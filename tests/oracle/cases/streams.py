@@ -91,6 +91,18 @@ def beat(group: str, member: str, epoch: int, **named: Any) -> StreamsGroupHeart
     return replace(StreamsGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch), **named)
 
 
+def beat_until_other(side: Side, group: str, epoch: int, codes: list[int]) -> Any:
+    """The answer to the first heartbeat whose statuses are not `codes`: Kafka's coordinator sees new topics a moment after its
+    listeners do."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        told = side.call(beat(group, "a", epoch))
+        if [status.status_code for status in told.status or ()] != codes or time.monotonic() > deadline:
+            return told
+        epoch = told.member_epoch
+        time.sleep(0.05)
+
+
 def coded(answer: Any) -> Any:
     """Statuses by their codes: their words are each broker's own."""
     for status in getattr(answer, "status", None) or ():
@@ -214,15 +226,15 @@ def streams_group_without_its_topics(side: Side) -> Iterator[tuple[str, Any]]:
             if found.group_id == group
         ],
     )
-    side.topic(f"{group}-lines", 3)
     told = side.call(beat(group, "a", 2))
-    yield "internal topics are missing", ([status.status_code for status in told.status], told.member_epoch)
+    missing = [status.status_code for status in told.status or ()]
+    side.topic(f"{group}-lines", 3)
+    told = beat_until_other(side, group, told.member_epoch, missing)
+    missing = [status.status_code for status in told.status]
+    yield "internal topics are missing", (missing, told.member_epoch)
     side.wait_for_topic(f"{group}-words", 3)
     side.wait_for_topic(f"{group}-counts", 3)
-    deadline = time.monotonic() + DEADLINE_S
-    while (told := side.call(beat(group, "a", told.member_epoch))).status and time.monotonic() < deadline:
-        time.sleep(0.05)  # Kafka's coordinator sees new topics a moment after its listeners do
-    yield "ready", coded(told)
+    yield "ready", coded(beat_until_other(side, group, told.member_epoch, missing))
     yield "counts", side.call(StreamsGroupDescribeRequest([group])).groups[0].topology
     side.call(beat(group, "a", -1))
     uneven = "streams-uneven"
