@@ -43,6 +43,9 @@ GROUP_VERSION = "group.version"
 """1: groups of the consumer protocol are served (KIP-848), whose records in __consumer_offsets nodes of level 0 skip."""
 STREAMS_VERSION = "streams.version"
 """1: Streams groups are served (KIP-1071), whose records in __consumer_offsets nodes of level 0 skip."""
+SHARE_VERSION = "share.version"
+"""1: share groups are served (KIP-932), whose records in __consumer_offsets nodes of level 0 skip; 2: with dead letters (KIP-1191),
+whose state ARCHIVING leaders of level 1 do not know."""
 TWO_PHASE_VERSION = "barnabas.two.phase.version"
 """1: a transaction may be prepared, which __transaction_state then says with a status that nodes of level 0 do not know."""
 
@@ -125,6 +128,11 @@ class FeaturesImage:
     def has_streams_groups(self) -> bool:
         """Whether every node reads the records of Streams groups."""
         return self.levels.get(STREAMS_VERSION, 0) >= 1
+
+    @property
+    def share_version(self) -> int:
+        """0: share groups are off."""
+        return self.levels.get(SHARE_VERSION, 0)
 
     @property
     def has_prepared_transactions(self) -> bool:
