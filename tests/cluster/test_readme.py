@@ -64,9 +64,10 @@ def test_the_first_program_prints_what_it_says(newcomer: tuple[dict[str, str], s
 def test_the_first_commands_work_after_it_as_they_stand(newcomer: tuple[dict[str, str], str]) -> None:
     environment, _ = newcomer
     shown = next(block for block in blocks("") if block.startswith(f"$ {STARTS}"))
-    first, *lines = [line[2:].partition("  #")[0] for line in shown.splitlines()]
-    assert first.startswith(STARTS) and len(lines) >= 5
-    for line in lines:
+    first, *steps = [step.splitlines() for step in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]]
+    assert first[0].startswith(STARTS) and len(steps) >= 5
+    for typed, *says in steps:
+        line = typed.partition("  #")[0]
         wanted = UNHEALTHY if "cluster health" in line else 0  # a node was broken just before
         deadline = time.monotonic() + 10
         while True:
@@ -74,3 +75,5 @@ def test_the_first_commands_work_after_it_as_they_stand(newcomer: tuple[dict[str
             if done.returncode == wanted or wanted == 0 or time.monotonic() > deadline:
                 break
         assert done.returncode == wanted, f"{line}: {done.stdout}{done.stderr}"
+        for said in says:  # … in the README is anything
+            assert re.search(re.escape(said.strip()).replace("…", ".*"), done.stdout), f"{line}: {done.stdout}"
