@@ -25,7 +25,10 @@ def java_int(text: str) -> int:
     """As Long.parseLong reads it, whatever its size: a sign and digits."""
     if "_" in text:
         raise ValueError(f"{text!r} is no whole number: leave out the _")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None
 
 
 def java_float(text: str) -> float:

@@ -13,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_admin.main import cli
-from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, GROUP_KEYS
+from barnabas_broker.config.group_keys import GROUP_KEYS
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
 from barnabas_broker.metrics.exporter import render
 from barnabas_broker.node.properties import known_keys
 from barnabas_broker.security.audit import Kind

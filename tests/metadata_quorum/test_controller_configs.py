@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_quorum.controller.configs import refuse_lost_to_some
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     ConfigAlteration,
@@ -15,11 +16,11 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF, SHARE_VERSION
 from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.support.decided_cluster import DecidedCluster
+from tests.support.decided_cluster import VALIDATORS, DecidedCluster
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 DELETES = (ConfigChange(key="new.key", operation=DELETE, value=None),)
@@ -193,3 +194,18 @@ def test_a_key_that_a_former_node_does_not_know_waits_for_the_upgrade() -> None:
     assert alter(cluster, *(replace(each, changes=DELETES) for each in resources)) == [None, None]
     with pytest.raises(AssertionError, match=r"new\.key needs metadata\.version 7"):
         cluster.create("u", [1, 2], configs={"new.key": "x"})
+
+
+def test_a_level_stays_while_somebody_has_a_key_of_it() -> None:
+    cluster = one()
+    given = alteration(TOPIC, "t", ("share.key", SET, "x"))
+    assert alter(cluster, given) == [ErrorCode.INVALID_CONFIG]
+    level = FeatureLevelRecord(name=SHARE_VERSION, level=2)
+    cluster.commit(ControllerResult(records=[level], response=None))
+    assert alter(cluster, given) == [None]
+    for name, lower in ((SHARE_VERSION, 2), (METADATA_VERSION, 1)):
+        refuse_lost_to_some(cluster.image, name, lower, VALIDATORS)
+    for lower in (0, 1):
+        with pytest.raises(KafkaError, match=r"topic 't' has share\.key.*; remove it") as caught:
+            refuse_lost_to_some(cluster.image, SHARE_VERSION, lower, VALIDATORS)
+        assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION

@@ -62,6 +62,7 @@ ANYTHING = ConfigValidators(
     broker=lambda *given: given[2],
     group=lambda *given: given[2],
     topic_as_whole=lambda *_: None,
+    levels_of_keys={},
 )
 
 

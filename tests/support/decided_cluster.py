@@ -20,13 +20,13 @@ from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.errors import NotController
-from barnabas_quorum.image.features import SUPPORTED_FEATURES
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF, SHARE_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_quorum.record_codec import encode
-from barnabas_quorum.records import Record
+from barnabas_quorum.records import FeatureLevelRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
 
@@ -46,6 +46,19 @@ def refuse_odd_company(topic: str, overrides: Mapping[str, str], cluster: Mappin
         raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{topic}: left and right")
 
 
+VALIDATORS = ConfigValidators(
+    topic=refuse_bad_values,
+    broker=refuse_bad_values,
+    group=refuse_bad_values,
+    topic_as_whole=refuse_odd_company,
+    levels_of_keys={
+        "new.key": FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_PROOF),
+        "share.key": FeatureLevelRecord(name=SHARE_VERSION, level=2),
+    },
+    inherited=lambda resource_type, key, cluster_default: cluster_default.get(key, ""),
+)
+
+
 def make_controller(*, seed: int = 1, first_records: Sequence[Record] = (), **config: Any) -> Controller:
     """A controller that is not active."""
     return Controller(
@@ -53,14 +66,7 @@ def make_controller(*, seed: int = 1, first_records: Sequence[Record] = (), **co
         cluster_id=CLUSTER_ID,
         random=Random(seed),
         first_records=first_records,
-        validators=ConfigValidators(
-            topic=refuse_bad_values,
-            broker=refuse_bad_values,
-            group=refuse_bad_values,
-            topic_as_whole=refuse_odd_company,
-            keys_since_proof=frozenset({"new.key"}),
-            inherited=lambda resource_type, key, cluster_default: cluster_default.get(key, ""),
-        ),
+        validators=VALIDATORS,
     )
 
 

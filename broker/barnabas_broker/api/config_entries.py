@@ -13,8 +13,10 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_broker.api.services import BrokerKey, ControlServices
+from barnabas_broker.config.group_keys import GROUP_KEYS
 from barnabas_broker.config.loggers import levels
-from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, GROUP_KEYS, AcceptedKey
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
+from barnabas_coordination.share_settings import SHARE_KEYS
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.records import ConfigResourceType
@@ -191,14 +193,17 @@ def _other_topic_entry(
 
 
 def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The keys of groups in which the coordinator assigns (KIP-848, KIP-1071), by name; what one does not set itself is the broker's."""
+    """The keys of groups in which the coordinator assigns (KIP-848, 932 and 1071), by name; what one does not set itself is the
+    broker's, or the default."""
     node = {key.name: key for key in services.broker_keys()}
     entries = []
     for name in sorted(GROUP_KEYS):
-        own, key = overrides.get(name), node.get(f"group.{name}")
+        own, key, of_share = overrides.get(name), node.get(f"group.{name}"), SHARE_KEYS.get(name)
         synonyms = [] if own is None else [Synonym(name, own, ConfigSource.GROUP)]
         if key is not None:
             synonyms.append(Synonym(name, key.value, ConfigSource.DEFAULT))
+        elif of_share is not None:
+            synonyms.append(Synonym(name, of_share.default, ConfigSource.DEFAULT))
         if synonyms:
             entries.append(
                 ConfigEntry(
@@ -206,8 +211,8 @@ def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> li
                     value=synonyms[0].value,
                     source=synonyms[0].source,
                     is_read_only=False,
-                    type=ConfigType.INT,
-                    doc="" if key is None else key.doc,
+                    type=ConfigType.INT if of_share is None else TYPE_OF[of_share.type_name],
+                    doc=key.doc if key is not None else "" if of_share is None else of_share.doc,
                     synonyms=tuple(synonyms),
                 )
             )

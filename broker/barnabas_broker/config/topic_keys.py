@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas_wire.java_values import java_int
+from barnabas_wire.java_values import java_boolean, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 INT64_MAX = 2**63 - 1
@@ -35,7 +35,8 @@ class AcceptedKey:
     """Why a value cannot be honoured; None = it can."""
 
 
-def _refused(key: str, value: str, reason: str) -> KafkaError:
+def refused(key: str, value: str, reason: str) -> KafkaError:
+    """INVALID_CONFIG that names the key and the value."""
     return KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key}={value!r}: {reason}")
 
 
@@ -54,9 +55,25 @@ def _whole(at_least: int, at_most: int = INT64_MAX) -> Callable[[str], str | Non
     return refusal
 
 
+def _truth(text: str) -> str | None:
+    try:
+        java_boolean(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+DEAD_LETTERS_KEY = "errors.deadletterqueue.group.enable"
 _NO_TIERS = "there is no tiered storage"
 
 ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
+    DEAD_LETTERS_KEY: AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key="",
+        doc="Whether share groups may write dead letters to this topic (KIP-1191).",
+        refusal=_truth,
+    ),
     "flush.messages": AcceptedKey(
         type_name="long",
         default=str(INT64_MAX),
@@ -121,31 +138,18 @@ GONE_TOPIC_KEYS: Mapping[str, str] = {
 """Refused whatever the value, with the reason."""
 FLUSH_KEYS = ("flush.messages", "flush.ms")
 
-GROUP_KEYS: Mapping[str, tuple[int, int]] = {
-    "consumer.assignment.interval.ms": (0, 15_000),
-    "consumer.heartbeat.interval.ms": (5_000, 15_000),
-    "consumer.session.timeout.ms": (45_000, 60_000),
-    "streams.assignment.interval.ms": (0, 15_000),
-    "streams.heartbeat.interval.ms": (5_000, 15_000),
-    "streams.initial.rebalance.delay.ms": (0, 2**31 - 1),
-    "streams.num.standby.replicas": (0, 2),
-    "streams.session.timeout.ms": (45_000, 60_000),
-}
-"""Keys of groups of the consumer protocol (KIP-848) and of Streams groups (KIP-1071) with the least and the most where no
-group.….min/max.… says otherwise."""
-
 
 def accepted_topic_value(key: str, value: str) -> str | None:
     """The value of a key of this file in its normal form; None for another key. Raises INVALID_CONFIG when the value cannot be
     honoured, or the key is gone."""
     if key in GONE_TOPIC_KEYS:
-        raise _refused(key, value, GONE_TOPIC_KEYS[key])
+        raise refused(key, value, GONE_TOPIC_KEYS[key])
     accepted = ACCEPTED_TOPIC_KEYS.get(key)
     if accepted is None:
         return None
     reason = accepted.refusal(value)
     if reason is not None:
-        raise _refused(key, value, reason)
+        raise refused(key, value, reason)
     return value.strip().lower() if accepted.type_name == "boolean" else str(java_int(value))
 
 
@@ -154,44 +158,9 @@ def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None
     for key in FLUSH_KEYS:
         value = overrides.get(key)
         if is_page_cache and value is not None and value != ACCEPTED_TOPIC_KEYS[key].default:
-            raise _refused(
+            raise refused(
                 key,
                 value,
                 "with log.flush.on.acks=page-cache nothing counts what waits for its fsync; set log.flush.on.acks=fsync, "
                 f"which flushes before it counts, or remove {key}",
             )
-
-
-def check_group_together(overrides: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """A member that beats less often than its session lasts would be put out again and again. Raises INVALID_CONFIG."""
-    for protocol in ("consumer", "streams"):
-        keys = ((f"{protocol}.session.timeout.ms", "45000"), (f"{protocol}.heartbeat.interval.ms", "5000"))
-        session_ms, heartbeat_ms = (
-            java_int(overrides.get(key) or properties.get(f"group.{key}", default)) for key, default in keys
-        )
-        if session_ms <= heartbeat_ms:
-            raise _refused(
-                keys[0][0], str(session_ms), f"{keys[1][0]} is {heartbeat_ms}: a session must be longer than that"
-            )
-
-
-def _bound_key(key: str, end: str) -> str:
-    """The node's key that bounds a group's."""
-    protocol, _, what = key.partition(".")
-    return f"group.{protocol}.{end}.{what.removeprefix('num.')}"
-
-
-def group_value(key: str, value: str, properties: Mapping[str, str]) -> str:
-    """The value of a group's key in its normal form, within the bounds of the node's properties. Raises INVALID_CONFIG for what no group
-    may have."""
-    bounds = GROUP_KEYS.get(key)
-    if bounds is None:
-        raise _refused(key, value, f"groups have no such key; known are {', '.join(sorted(GROUP_KEYS))}")
-    least, most = (
-        java_int(properties.get(_bound_key(key, end), str(bound)))
-        for end, bound in zip(("min", "max"), bounds, strict=True)
-    )
-    reason = _whole(least, most)(value)
-    if reason is not None:
-        raise _refused(key, value, reason)
-    return str(java_int(value))

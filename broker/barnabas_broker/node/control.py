@@ -25,7 +25,7 @@ from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.storage import NodeStorage
-from barnabas_broker.node.topic_settings import KEYS_SINCE_PROOF, TopicSettings
+from barnabas_broker.node.topic_settings import LEVELS_OF_KEYS, TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.security.doors import DIAL_PLAINTEXT
 from barnabas_quorum.controller.configs import ConfigValidators
@@ -136,7 +136,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             group=settings.validate_group,
             topic_as_whole=settings.validate_topic_as_whole,
             group_as_whole=settings.validate_group_as_whole,
-            keys_since_proof=KEYS_SINCE_PROOF,
+            levels_of_keys=LEVELS_OF_KEYS,
             inherited=settings.inherited,
         )
         driver = ControllerDriver(

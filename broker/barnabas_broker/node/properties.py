@@ -41,6 +41,7 @@ from barnabas_broker.security.listener_security import (
 from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
 from barnabas_broker.tracing.config import TracingConfig
 from barnabas_coordination.config import GroupCoordinatorConfig
+from barnabas_coordination.share_group_config import ShareGroupConfig
 from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
@@ -290,6 +291,7 @@ class NodeConfig:
     quorum: QuorumConfig
     controller: ControllerConfig
     groups: GroupCoordinatorConfig
+    share_groups: ShareGroupConfig
     transactions: TransactionCoordinatorConfig
     lifecycle: LifecycleConfig
     authorization: AuthorizationConfig
@@ -330,6 +332,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     QuorumConfig,
     ControllerConfig,
     GroupCoordinatorConfig,
+    ShareGroupConfig,
     TransactionCoordinatorConfig,
     LifecycleConfig,
     AuthorizationConfig,
@@ -403,6 +406,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         quorum=load(QuorumConfig, properties),
         controller=controller,
         groups=load(GroupCoordinatorConfig, properties),
+        share_groups=load(ShareGroupConfig, properties),
         transactions=load(TransactionCoordinatorConfig, properties),
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         authorization=load(AuthorizationConfig, properties),

@@ -13,19 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
+from barnabas_broker.config.group_keys import check_group_together, group_value
 from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
+    DEAD_LETTERS_KEY,
     accepted_topic_value,
-    check_group_together,
     check_together,
-    group_value,
 )
 from barnabas_broker.node.properties import refuse_unknown
 from barnabas_log.config import TOPIC_KEYS, CleanupPolicy, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF, SHARE_VERSION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord
 from barnabas_replication.throttle import (
     THROTTLED_RATE_KEYS,
     THROTTLED_REPLICAS_KEYS,
@@ -41,8 +42,11 @@ logger = logging.getLogger("barnabas_broker.config.dynamic")  # the name that op
 
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""
-KEYS_SINCE_PROOF = frozenset({"validate.batches"})
-"""Topic and broker keys that nodes below metadata.version 7 do not know."""
+LEVELS_OF_KEYS = {
+    "validate.batches": FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_PROOF),
+    DEAD_LETTERS_KEY: FeatureLevelRecord(name=SHARE_VERSION, level=2),
+}
+"""Topic and broker keys that nodes below a level of a feature do not know."""
 CLEANUP_POLICY = "cleanup.policy"
 NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.keys()
 """Topic keys that logs know nothing of."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from barnabas_quorum.image.features import METADATA_VERSION_PROOF
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.lazy_dataclass import dataclass
 
@@ -55,18 +54,33 @@ class ConfigValidators:
     topic_as_whole: WholeValidator
     group_as_whole: GroupValidator = allow_together
     inherited: InheritedValue = inherit_nothing
-    keys_since_proof: frozenset[str] = frozenset()
-    """Topic and broker keys that nodes below METADATA_VERSION_PROOF do not know: to them a topic with such a key is invalid."""
+    levels_of_keys: Mapping[str, FeatureLevelRecord]
+    """Topic and broker keys that nodes below a level of a feature do not know: to them a topic with such a key is invalid."""
 
 
 def refuse_unknown_to_some(image: MetadataImage, key: str, validators: ConfigValidators) -> None:
     """Raise KafkaError INVALID_CONFIG for a key that a node of the cluster may not know."""
-    if key in validators.keys_since_proof and not image.features.has_proof:
+    needed = validators.levels_of_keys.get(key)
+    present = 0 if needed is None else image.features.levels.get(needed.name, 0)
+    if needed is not None and present < needed.level:
         raise KafkaError.of(
             ErrorCode.INVALID_CONFIG,
-            f"{key} needs metadata.version {METADATA_VERSION_PROOF}, this cluster is at {image.features.metadata_version}: upgrade all "
-            "nodes, then run `barnabas cluster features upgrade`",
+            f"{key} needs {needed.name} {needed.level}, this cluster is at {present}: upgrade all nodes, then run "
+            "`barnabas cluster features upgrade`",
         )
+
+
+def refuse_lost_to_some(image: MetadataImage, name: str, level: int, validators: ConfigValidators) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION for a level of a feature whose nodes may not know a key that somebody has."""
+    for resource, overrides in image.configs.resources.items():
+        for key in overrides.keys() & validators.levels_of_keys.keys():
+            needed = validators.levels_of_keys[key]
+            if needed.name == name and level < needed.level:
+                raise KafkaError.of(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"{name} cannot go back to {level}: {resource.type.name.lower()} {resource.name!r} has {key}, which nodes of "
+                    "that level may not know; remove it",
+                )
 
 
 def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) -> bool:

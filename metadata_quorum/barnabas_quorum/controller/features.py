@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from barnabas_quorum.controller.configs import refuse_lost_to_some
 from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.requests_cluster import (
     FeatureUpdate,
@@ -81,6 +82,7 @@ def update_features(
             if times[update.name] > 1:
                 raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice; name it once")
             _check_update(image, update, wanted.get(METADATA_VERSION, image.features.metadata_version))
+            refuse_lost_to_some(image, update.name, update.level, context.validators)
         except KafkaError as refusal:
             error = refusal
         results.append(FeatureUpdateResult(name=update.name, error=error))

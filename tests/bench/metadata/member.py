@@ -96,7 +96,11 @@ class ControllerMember:
                 cluster_id=CLUSTER_ID,
                 random=Random(me.id),
                 validators=ConfigValidators(
-                    topic=accept_any, broker=accept_any, group=accept_any, topic_as_whole=lambda *_: None
+                    topic=accept_any,
+                    broker=accept_any,
+                    group=accept_any,
+                    topic_as_whole=lambda *_: None,
+                    levels_of_keys={},
                 ),
             ),
             node_id=me.id,

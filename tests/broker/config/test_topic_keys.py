@@ -83,10 +83,23 @@ def test_flush_intervals_and_page_cache_contradict_each_other_whoever_set_them()
         ("streams.session.timeout.ms", "60001", False),
         ("streams.initial.rebalance.delay.ms", "0", True),
         ("consumer.heartbeat.interval.ms", "x", False),
-        ("share.record.lock.duration.ms", "30000", False),
+        ("share.record.lock.duration.ms", "30000", True),
+        ("share.record.lock.duration.ms", "14999", False),
+        ("share.partition.max.record.locks", "4001", False),
+        ("share.auto.offset.reset", "by_duration:-PT1S", False),
+        ("share.isolation.level", "serializable", False),
+        ("share.renew.acknowledge.enable", "yes", False),
+        ("errors.deadletterqueue.topic.name", "__consumer_offsets", False),
+        ("errors.deadletterqueue.topic.name", "a/b", False),
+        ("errors.deadletterqueue.on.failure", "drop", False),
+        ("share.retry.backoff.factor", "0.5", False),
+        ("share.retry.backoff.factor", "NaN", False),
+        ("share.delayed.records.max", "0", False),
+        ("share.deliver.at.header", "h" * 250, False),
+        ("share.max.size", "10", False),
     ],
 )
-def test_groups_have_the_keys_of_the_consumer_protocol(key: str, value: str, is_fine: bool) -> None:
+def test_groups_have_the_keys_of_their_protocols(key: str, value: str, is_fine: bool) -> None:
     if is_fine:
         SETTINGS.validate_group("g", key, value)
         return

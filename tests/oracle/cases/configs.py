@@ -66,7 +66,6 @@ def describe(
         "* synonyms.*.<segment.*ms>.synonyms.*": "one-unit",
         "keys.log.flush.on.acks": "own-keys",
         "keys.validate.batches": "own-keys",
-        "keys.errors.deadletterqueue.group.enable": "no-share-groups",
         "keys.max.decompressed.message.bytes": "unserved-keys",
         "keys.remote.copy.lag.*": "unserved-keys",
     }
