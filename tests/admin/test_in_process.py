@@ -130,6 +130,30 @@ def test_admin_clients_are_served(broker: barnabas.Broker) -> None:
         admin.create_topics([NewTopic("three", 1, 3)])["three"].result(20)
 
 
+def test_keys_of_kafkas_that_mean_nothing_here_are_taken_and_described(broker: barnabas.Broker) -> None:
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def change(key: str, value: str | None, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        changed = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        admin.incremental_alter_configs([changed])[changed].result(20)
+
+    change("num.io.threads", "16", AlterConfigOpType.SET)
+    assert "num.io.threads=16 is kept and has no effect" in broker.log
+    with pytest.raises(confluent.KafkaException, match="is not a key"):
+        change("num.of.threads", "16", AlterConfigOpType.SET)
+    resource_ = ConfigResource(ConfigResource.Type.BROKER, "1")
+    deadline = time.monotonic() + 20
+    while "num.io.threads" not in (described := admin.describe_configs([resource_])[resource_].result(20)):
+        assert time.monotonic() < deadline
+    values = {key: described[key].value for key in ("num.io.threads", "broker.id", "log.retention.hours")}
+    assert values == {"num.io.threads": "16", "broker.id": "1", "log.retention.hours": "168"}
+    assert "PLAINTEXT:PLAINTEXT" in described["listener.security.protocol.map"].value
+    change("num.io.threads", None, AlterConfigOpType.DELETE)
+
+
 def test_a_compacted_topic_keeps_the_last_value_of_a_key(broker: barnabas.Broker) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 

@@ -238,7 +238,8 @@ def logger_entries() -> list[ConfigEntry]:
 def broker_entries(services: ControlServices) -> list[ConfigEntry]:
     """All keys of this node; by name. Keys that topics take as defaults may be changed while it runs."""
     entries = []
-    for key in sorted(services.broker_keys()):
+    keys = sorted(services.broker_keys())
+    for key in keys:
         synonyms = _node_synonyms(services, key, key.name, key.default)
         entries.append(
             ConfigEntry(
@@ -251,6 +252,13 @@ def broker_entries(services: ControlServices) -> list[ConfigEntry]:
                 synonyms=() if key.is_sensitive else tuple(synonyms),
                 is_sensitive=key.is_sensitive,
             )
+        )
+    known = {key.name for key in keys}
+    configs = services.metadata.image.configs
+    for name in sorted({*configs.broker(services.node_id), *configs.cluster_default} - known):
+        synonyms = _node_synonyms(services, None, name, None)
+        entries.append(
+            ConfigEntry(name, synonyms[0].value, synonyms[0].source, False, ConfigType.UNKNOWN, "", tuple(synonyms))
         )
     return entries
 

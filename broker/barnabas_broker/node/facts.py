@@ -7,11 +7,13 @@ Read next:  node.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from barnabas_broker.api.services import BrokerKey
 from barnabas_broker.node.properties import NodeConfig
+from barnabas_broker.security.config import SecurityProtocol
+from barnabas_broker.security.listener_security import PROTOCOL_MAP
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId
@@ -68,7 +70,7 @@ class NodeFacts:
     @cached_property
     def _described(self) -> tuple[BrokerKey, ...]:
         """Made once: it takes 1 ms."""
-        return tuple(
+        own = (
             BrokerKey(
                 name=key.name,
                 value=HIDDEN_VALUE if key.is_sensitive and value else value,
@@ -80,3 +82,27 @@ class NodeFacts:
             )
             for key, value in self._config.values()
         )
+        return (*own, *self._other_names())
+
+    def _other_names(self) -> Iterator[BrokerKey]:
+        """Keys that other tools ask for, of which no room has a field."""
+        given = self._config.static_properties
+        for name, value, type_name, doc in (
+            ("broker.id", str(self._config.server.node_id), "int", "The id of this node: see node.id."),
+            ("log.retention.hours", "168", "int", "log.retention.ms in hours, if neither that nor minutes are set."),
+            ("log.roll.hours", "168", "int", "log.roll.ms in hours, if that is not set."),
+            (
+                PROTOCOL_MAP,
+                ",".join(f"{each.value}:{each.value}" for each in SecurityProtocol),
+                "string",
+                "What each listener speaks, NAME:PROTOCOL, comma-separated.",
+            ),
+        ):
+            yield BrokerKey(
+                name=name,
+                value=given.get(name, value),
+                default=value,
+                type_name=type_name,
+                doc=doc,
+                is_set=name in given,
+            )

@@ -22,26 +22,47 @@ _NO_SECURITY = (
 )
 _NO_JAVA = "no Java class is run here, so its rules would have no effect; leave it out"
 
-REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "principal.builder.class": (_NO_JAVA, frozenset()),
-    "create.topic.policy.class.name": (_NO_JAVA, frozenset()),
-    "alter.config.policy.class.name": (_NO_JAVA, frozenset()),
-    "client.quota.callback.class": (_NO_JAVA, frozenset()),
-    "config.providers": ("values are taken as they stand; write them out and leave it out", frozenset()),
-    "security.providers": (_NO_SECURITY, frozenset()),
+REFUSED_KEYS: Mapping[str, str] = {
+    "principal.builder.class": _NO_JAVA,
+    "create.topic.policy.class.name": _NO_JAVA,
+    "alter.config.policy.class.name": _NO_JAVA,
+    "client.quota.callback.class": _NO_JAVA,
+    "config.providers": "values are taken as they stand; write them out and leave it out",
+    "security.providers": _NO_SECURITY,
     "controller.quorum.voters": (
         "the voters are kept in the quorum's own log (KIP-853), never in a file; name controllers with "
         "controller.quorum.bootstrap.servers=HOST:PORT,… and the first voters with `barnabas storage format "
-        "--initial-controllers`",
-        frozenset(),
+        "--initial-controllers`"
     ),
-    "log.message.format.version": ("messages are always in format v2, as in Kafka 4; leave it out", frozenset()),
+    "log.message.format.version": "messages are always in format v2, as in Kafka 4; leave it out",
     "inter.broker.protocol.version": (
-        "nodes speak by the feature metadata.version, as in Kafka 4: see `barnabas cluster features`; leave it out",
-        frozenset(),
+        "nodes speak by the feature metadata.version, as in Kafka 4: see `barnabas cluster features`; leave it out"
     ),
 }
-"""Reason with the fix, and the values that are accepted all the same; an empty value always is."""
+"""Reason with the fix; an empty value is accepted."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+    }
+)
+"""Keys that change a running broker of Kafka's and mean nothing here: taken over the wire with a warning, so that a tool which sets
+them goes on."""
 
 _SECURITY_WORDS = frozenset({"ssl", "sasl"})
 _LISTENER_PREFIX = "listener.name."
@@ -67,8 +88,7 @@ def refusal(key: str, value: str, *, is_page_cache: bool) -> str | None:
         return None
     if _is_of_security(key):
         return f"{key}: {_NO_SECURITY}"
-    reason: str | None
-    reason, harmless = REFUSED_KEYS.get(_plain(key), (None, frozenset()))
+    reason = REFUSED_KEYS.get(_plain(key))
     accepted = _BROKER_KEYS.get(key)
     if accepted is not None:
         reason = accepted.refusal(value)
@@ -76,7 +96,7 @@ def refusal(key: str, value: str, *, is_page_cache: bool) -> str | None:
             reason = (
                 "with log.flush.on.acks=page-cache nothing counts what waits for its fsync; set log.flush.on.acks=fsync"
             )
-    return None if reason is None or value in harmless else f"{key}={value}: {reason}"
+    return None if reason is None else f"{key}={value}: {reason}"
 
 
 def _is_of_security(key: str) -> bool:

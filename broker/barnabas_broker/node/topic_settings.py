@@ -22,6 +22,7 @@ from barnabas_broker.config.topic_keys import (
     check_together,
 )
 from barnabas_broker.node.properties import refuse_unknown
+from barnabas_broker.node.refused_keys import WITHOUT_EFFECT
 from barnabas_log.config import TOPIC_KEYS, CleanupPolicy, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF, SHARE_VERSION
@@ -181,6 +182,9 @@ class TopicSettings:
             return str(parse_throttled_rate(key, value))
         defaults = broker_defaults({key: value})
         if not defaults:
+            if key in WITHOUT_EFFECT:
+                logger.warning("%s=%s is kept and has no effect: Barnabas has no use for the key", key, value)
+                return value.strip()
             refuse_unknown([key])
             raise KafkaError.of(
                 ErrorCode.INVALID_CONFIG,

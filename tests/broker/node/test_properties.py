@@ -7,7 +7,6 @@ import pytest
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.properties import node_config
-from barnabas_broker.node.refused_keys import REFUSED_KEYS
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet
 
@@ -121,11 +120,6 @@ def test_a_file_of_kafkas_that_promises_nothing_more_is_taken_and_tells_what_has
     assert unknown.startswith("num.network.threads is not a key") and "did you mean" not in unknown
     assert mistyped.endswith("ignored; did you mean log.segment.bytes?")
     assert meant_to_secure.endswith("ignored; did you mean authorizer.class.name?")
-
-
-@pytest.mark.parametrize(("key", "value"), [(key, off) for key, (_, offs) in REFUSED_KEYS.items() for off in offs])
-def test_kafkas_own_off_is_taken_spelt_out(key: str, value: str) -> None:
-    node_config(BROKER | {key: value})
 
 
 def test_a_setting_of_logs_is_refused_by_the_name_it_has_in_the_file() -> None:
