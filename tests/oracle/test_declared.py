@@ -54,6 +54,7 @@ OWN_DEFAULTS = {
 }
 HIDDEN_KEYS = {
     "group.consumer.regex.refresh.interval.ms",
+    "group.share.initialize.retry.interval.ms",
     *("group.streams.acceptable.recovery.lag", "group.streams.task.offset.interval.ms"),
     *("producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"),
     *("super.users", "allow.everyone.if.no.acl.found"),

@@ -144,7 +144,7 @@ def test_a_header_with_tagged_fields_is_read() -> None:
 
 
 def test_an_unknown_api_is_unsupported() -> None:
-    for api_key in (4, 92, 999, -1):
+    for api_key in (4, 73, 999, -1):
         with pytest.raises(UnsupportedVersion):
             decode_request_header(api_key.to_bytes(2, "big", signed=True) + b"\0\0" + bytes(4) + b"\xff\xff")
 
