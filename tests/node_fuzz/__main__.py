@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.node_fuzz import damage, decoders, images, world
+from tests.node_fuzz import damage, decoders, images, laws, world
 
 WORKERS = 4
 """Images at a time: most of one is waiting for elections."""
@@ -150,14 +150,19 @@ def report(results: Iterator[tuple[damage.Choice, images.Verdict]], content: Con
     for choice, verdict in results:
         cpu_s += verdict.cpu_s
         count += 1
+        known = {each: laws.reason_of(f"{choice.file} {choice.kind}: {each}") for each in verdict.broken}
+        verdict.broken = [each for each, reason in known.items() if reason is None]
+        for each, reason in known.items():
+            if reason is not None:
+                print(f"{choice.line}   # left out: {each}: {reason}")
         content.images.append({"line": choice.line, **choice._asdict(), **asdict(verdict), "heard": verdict.heard[:20]})
         if is_whole:
             print("\n".join(verdict.heard))
             print(f"refusal: {verdict.refusal or 'none'}; {'HEALTHY' if verdict.is_healthy else 'not healthy'}")
         if verdict.broken:
             broken += 1
-            laws = sorted({each.partition(":")[0] for each in verdict.broken})
-            classes[f"{choice.file} {choice.kind}: {', '.join(laws)}"] += 1
+            told = sorted({each.partition(":")[0] for each in verdict.broken})
+            classes[f"{choice.file} {choice.kind}: {', '.join(told)}"] += 1
             print(f"{choice.line}   # {choice.copy}, {choice.form}, node {choice.node}: {verdict.what}")
             for each in verdict.broken[: None if is_whole else 3]:
                 print(f"    {each}")
