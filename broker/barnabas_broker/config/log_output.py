@@ -41,6 +41,11 @@ class LogOutputConfig:
         "Form of the node's own log: text, or json, an object a line with time, level, logger, node, message, and exception where there "
         "is one.",
     )
+    text_has_node: bool = config_key(
+        "log.text.node.id",
+        False,
+        "Begin each line of text with the node's id in brackets, as `[101]`: for nodes that write into one log. An object has it anyway.",
+    )
     level: str | None = config_key(
         "log.level",
         None,
@@ -85,8 +90,14 @@ class TextFormatter(logging.Formatter):
     """One line for each message; lines of a traceback follow it, indented. What clients say of themselves ends up in messages: a
     control character is written as an escape, so that nobody forges a line or commands the reader's terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: object = None) -> None:
+        """name: of the node, in brackets before each line, of a traceback too; None: no line has it."""
         super().__init__(TEXT_FORMAT)
+        self._before = "" if name is None else f"[{name}] "
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return self._before + super().format(record).replace("\n", f"\n{self._before}")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Local time with its zone: logs of nodes in two zones are read side by side."""
@@ -115,7 +126,7 @@ def _escaped(text: str) -> str:
 class JsonFormatter(logging.Formatter):
     """One JSON object for each message, of one line."""
 
-    def __init__(self, node_id: int | None) -> None:
+    def __init__(self, node_id: int | str | None) -> None:
         super().__init__()
         self._node_id = node_id
 
@@ -134,10 +145,11 @@ class JsonFormatter(logging.Formatter):
         return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 
-def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_id: int | None = None) -> None:
+def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_id: int | str | None = None) -> None:
     """Give the root logger its handler, unless a program that we run in has given it one and the config says nothing else.
 
-    `default_level` counts where the config names none. Raises ConfigError for a file that cannot be
+    `default_level` counts where the config names none; node_id: of the node, or the name of what else writes here.
+    Raises ConfigError for a file that cannot be
     written."""
     if logging.root.handlers and config == LogOutputConfig():
         return
@@ -152,7 +164,9 @@ def start_logging(config: LogOutputConfig, *, default_level: str = "INFO", node_
                 f"log.file={config.file}: {error.strerror}; name a file that this user may write"
             ) from error
     is_json = config.form is LogFormat.JSON
-    handler.setFormatter(JsonFormatter(node_id) if is_json else TextFormatter())
+    handler.setFormatter(
+        JsonFormatter(node_id) if is_json else TextFormatter(node_id if config.text_has_node else None)
+    )
     for former in tuple(logging.root.handlers):
         logging.root.removeHandler(former)
         former.close()

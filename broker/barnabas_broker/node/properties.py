@@ -255,7 +255,7 @@ class ServerConfig:
         controller = self.controller_endpoint()
         if (
             controller is not None
-            and not _is_loopback(controller.host)
+            and not is_loopback(controller.host)
             and not doors.controller.is_authenticated
             and not self.controller_allow_remote
         ):
@@ -270,7 +270,7 @@ class ServerConfig:
             if name in taken:
                 raise ConfigError(f"admin.listeners has {name}, which is one of listeners: give it a name of its own")
             is_authenticated = name in doors.admins and doors.admins[name].is_authenticated
-            if not _is_loopback(admin.host) and not is_authenticated and not self.admin_allow_remote:
+            if not is_loopback(admin.host) and not is_authenticated and not self.admin_allow_remote:
                 raise ConfigError(
                     f"admin.listeners={admin.host}:{admin.port} is off loopback and has no authentication: give it one ({name}:SSL "
                     f"or {name}:SASL_SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set admin.listeners.allow.remote=true if the "
@@ -470,7 +470,8 @@ def _admin_listener(text: str) -> Endpoint:
     return Endpoint(listener=name if separator else ADMIN, host=host, port=port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches what is bound there."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

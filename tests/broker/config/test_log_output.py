@@ -70,6 +70,14 @@ def test_no_message_and_no_exception_forges_a_line_of_text() -> None:
 
 
 @pytest.mark.attack("A4", "a client's text is cut in the node's log, in text and in JSON")
+def test_each_line_of_text_names_the_node_that_shares_its_log() -> None:
+    record = logging.LogRecord(
+        "here", logging.INFO, __file__, 1, "one\ntwo", None, (ValueError, ValueError("a\nb"), None)
+    )
+    lines = TextFormatter(101).format(record).split("\n")
+    assert len(lines) > 1 and all(line.startswith("[101] ") for line in lines)
+
+
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter(7)])
 def test_a_message_is_cut_unless_it_is_to_be_whole(formatter: logging.Formatter) -> None:
     def line(**extra: bool) -> str:
