@@ -27,6 +27,8 @@ Roles = Literal["combined", "separate"]
 
 NODES_MAX = 10
 """A cluster has this many nodes of a kind at most: its ports are blocks of this size."""
+NOT_FOREIGN = ("cluster.json.tmp", "lock", "lost+found", "voters")
+"""What may stand in a directory whose cluster.json is not there: a first start that crashed, and what a file system makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ def new_identity(*, nodes: int, roles: Roles = "combined", is_secured: bool = Fa
 
 
 def read_identity(directory: Path) -> ClusterIdentity | None:
-    """The cluster that the directory belongs to; None where it belongs to none yet. Raises LocalClusterError."""
+    """The cluster that the directory belongs to; None where it belongs to none yet. Raises LocalClusterError, also where the directory
+    holds what no cluster left there."""
     file = directory / "cluster.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -68,12 +71,26 @@ def read_identity(directory: Path) -> ClusterIdentity | None:
             is_secured=found.get("secured", False),
         )
     except FileNotFoundError:
+        _refuse_foreign_files(directory)
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise LocalClusterError(
             f"{file} does not describe a cluster: {error!r}",
             "restore the file, or choose another directory",
         ) from error
+
+
+def _refuse_foreign_files(directory: Path) -> None:
+    if not directory.is_dir():
+        return
+    names = sorted(entry.name for entry in directory.iterdir())
+    foreign = [name for name in names if not name.startswith((".", "node-")) and name not in NOT_FOREIGN]
+    if foreign:
+        raise LocalClusterError(
+            f"{directory} is no directory of a cluster: it holds {foreign[0]}"
+            + (f" and {len(foreign) - 1} more" if foreign[1:] else ""),
+            "name an empty directory, one that does not exist yet, or one that a cluster has used",
+        )
 
 
 def write_identity(directory: Path, identity: ClusterIdentity) -> None:

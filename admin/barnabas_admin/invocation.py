@@ -12,6 +12,7 @@ import errno
 import functools
 import math
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -226,13 +227,20 @@ class Invocation:
         )
 
     def _found_admin_addresses(self, brokers: str) -> str:
-        """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers report. Raises WrongUsage."""
+        """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers report. Raises AdminError where no
+        Kafka listener is there, and NoAdminListener."""
         from barnabas_admin.discovery import find_admin_listeners
+        from barnabas_admin.kafka import refuse_other_listeners, unreachable
 
         reason = "and its brokers name none"
+        security = self.client_security()
         try:
-            found = find_admin_listeners(brokers, self.client_security(), timeout_s=self.timeout_s)
+            found = find_admin_listeners(brokers, security, timeout_s=self.timeout_s)
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            raise unreachable(error, brokers) from error
         except (KafkaError, OSError, ValueError) as error:
+            if not isinstance(error, ValueError):
+                refuse_other_listeners(brokers, error, is_tls=security.tls is not None)
             found, reason = [], f"and none was found: {error}"
         if not found:
             raise NoAdminListener(

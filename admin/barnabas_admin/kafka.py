@@ -55,7 +55,7 @@ def run_with_cluster(
         except (ConnectionRefusedError, socket.gaierror) as error:
             raise unreachable(error, servers) from error
         except (OSError, KafkaError, MalformedMessage) as error:
-            _refuse_other_listeners(servers, error, is_tls=security.tls is not None)
+            refuse_other_listeners(servers, error, is_tls=security.tls is not None)
             raise
         finally:
             await client.close()
@@ -63,7 +63,7 @@ def run_with_cluster(
     return asyncio.run(run())
 
 
-def _refuse_other_listeners(servers: str, error: Exception, *, is_tls: bool) -> None:
+def refuse_other_listeners(servers: str, error: Exception, *, is_tls: bool) -> None:
     """Raise AdminError when the first of the addresses is no Kafka listener for us; an error that a broker sent says that it is one."""
     from barnabas_admin.port_probe import GRPC, KAFKA, TLS, TLS_HINT, recognise
 

@@ -139,7 +139,8 @@ def test_a_config_tells_where_its_value_comes_from(admin_server: AdminServer, cl
     assert entries["segment.index.bytes"][1] == "default"
     (override,) = client.describe_configs(TOPIC, "t", only_overrides=True)
     assert override.key == "retention.ms" and "older than" in override.doc
-    assert [e.key for e in client.describe_configs(BROKER, "1")] == ["min.insync.replicas", "num.partitions"]
+    of_broker = [e.key for e in client.describe_configs(BROKER, "1")]
+    assert of_broker == ["log.cleanup.policy", "min.insync.replicas", "num.partitions"]
     assert [e.key for e in client.describe_configs(BROKER, "", only_overrides=True)] == ["log.cleanup.policy"]
     with pytest.raises(AdminError, match="ask broker 9") as refused:
         client.describe_configs(BROKER, "9")

@@ -203,6 +203,15 @@ def test_a_directory_stays_in_use_while_a_node_lives(cluster: LocalCluster) -> N
         LocalCluster(cluster.directory, base_port=find_base_port()).start()
 
 
+def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    for harmless in (".hidden", "lost+found"):
+        (tmp_path / harmless).touch()
+    LocalCluster(tmp_path, nodes=1, base_port=find_base_port())
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(LocalClusterError, match=r"no directory of a cluster: it holds thesis\.tex$"):
+        LocalCluster(tmp_path, nodes=1, base_port=find_base_port())
+
+
 def test_a_taken_port_is_named(cluster: LocalCluster, tmp_path: Path, base_port: int) -> None:
     other = LocalCluster(tmp_path / "other", nodes=3, base_port=base_port)
     with pytest.raises(LocalClusterError, match=f"admin port {base_port + ADMIN_PORT_OFFSET} of node 1"):

@@ -450,13 +450,13 @@ def test_brokers_of_another_cluster_do_not_stand_for_the_one_of_the_context(
     """`topic delete -b elsewhere:9092` would have deleted the dev cluster's topic."""
     monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
     monkeypatch.setenv("BARNABAS_CONTEXT", str(tmp_path / "context.json"))
-    without = Run()("topic", "list", "-b", "elsewhere:9092", "--timeout", "0.5", exit_code=2)
+    without = Run()("topic", "list", "-b", "elsewhere:9092", "--timeout", "0.5", exit_code=1)
     write_context(
         Context(cluster_id="c", admin="127.0.0.1:1", brokers="127.0.0.1:9092,127.0.0.1:9093", directory="/d", pid=1)
     )
-    other = Run()("topic", "list", "-b", "elsewhere:9092", "--timeout", "0.5", exit_code=2)
+    other = Run()("topic", "list", "-b", "elsewhere:9092", "--timeout", "0.5", exit_code=1)
     for result in (without, other):
-        assert "-b names Kafka listeners (elsewhere:9092)" in result.stderr and "--admin HOST:PORT" in result.stderr
+        assert "no address is known for elsewhere:9092" in result.stderr
     same = Run()("topic", "list", "-b", "127.0.0.1:9093", "--timeout", "0.5", exit_code=1)
     assert "127.0.0.1:1" in same.stderr, "it is the context's own: its admin listener is asked"
 

@@ -166,6 +166,9 @@ class _Session:
     def run(self) -> int:
         """The exit status of the session."""
         started = time.monotonic()
+        if not self._is_json:
+            count = len(self._cluster.nodes)
+            talk(f"starting {count} node{'s' if count > 1 else ''} in {self._cluster.directory}")
         with _signals_stop():
             try:
                 self._cluster.start()

@@ -260,7 +260,7 @@ def broker_entries(services: ControlServices) -> list[ConfigEntry]:
         entries.append(
             ConfigEntry(name, synonyms[0].value, synonyms[0].source, False, ConfigType.UNKNOWN, "", tuple(synonyms))
         )
-    return entries
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def cluster_entries(services: ControlServices) -> list[ConfigEntry]:
