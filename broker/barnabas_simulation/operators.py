@@ -37,7 +37,7 @@ from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.run import Assignment, Run
 from barnabas_simulation.swarm import Swarm
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId, Offset, Uuid
+from barnabas_wire.kafka.ids import COMPACTED_TOPICS, BrokerId, Offset, Uuid
 
 CALL_TIMEOUT_S = 2.5
 DELETION_TIMEOUT_MS = 1500
@@ -155,7 +155,7 @@ class Operators:
             if controller is None or cluster.faults.wiped is not None or self.is_asking:
                 continue
             topics = controller.loader.image.topics
-            topic = topics.get(cluster.random.choice(sorted(INTERNAL_TOPICS)))
+            topic = topics.get(cluster.random.choice(sorted(COMPACTED_TOPICS)))
             if topic is None or is_reassigning(topic.partitions[0]):
                 continue
             first, *others = topic.partitions[0].replicas

@@ -48,7 +48,7 @@ SINGLE_GROUP_VERSION_MAX = 7
 """From version 8 on OffsetFetch asks about many groups at once."""
 CONSUMER = "consumer"
 """Type of groups that have epochs (KIP-848)."""
-INTERNAL = ("__consumer_offsets", "__transaction_state")
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 Row = dict[str, Any]
 

@@ -37,7 +37,7 @@ from barnabas_replication.throttle import (
 )
 from barnabas_wire.java_values import java_boolean, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId
+from barnabas_wire.kafka.ids import COMPACTED_TOPICS, SHARE_STATE_TOPIC, BrokerId
 
 logger = logging.getLogger("barnabas_broker.config.dynamic")  # the name that operators set a level of
 
@@ -49,6 +49,11 @@ LEVELS_OF_KEYS = {
 }
 """Topic and broker keys that nodes below a level of a feature do not know."""
 CLEANUP_POLICY = "cleanup.policy"
+SYSTEM_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    **{topic: {CLEANUP_POLICY: CleanupPolicy.COMPACT.value} for topic in COMPACTED_TOPICS},
+    SHARE_STATE_TOPIC: {CLEANUP_POLICY: CleanupPolicy.DELETE.value, "retention.ms": "-1", "retention.bytes": "-1"},
+}
+"""By internal topic: settings that another value of would lose state."""
 NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.keys()
 """Topic keys that logs know nothing of."""
 
@@ -83,9 +88,8 @@ class TopicSettings:
         )
         try:
             overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
-            config = LogConfig.from_overrides(defaults, overrides)
             # Also where an operator took the key away: the default would forget what groups committed seven days ago.
-            return replace(config, cleanup_policy=CleanupPolicy.COMPACT) if topic in INTERNAL_TOPICS else config
+            return LogConfig.from_overrides(defaults, {**overrides, **SYSTEM_SETTINGS.get(topic, {})})
         except KafkaError as error:
             logger.error("topic %s is kept whole and without the settings that are invalid here: %s", topic, error)
             sound = {key: value for key, value in (defaults | overrides).items() if _is_sound(key, value)}
@@ -134,10 +138,11 @@ class TopicSettings:
         if key in THROTTLED_REPLICAS_KEYS:
             parse_throttled_replicas(key, value)
             return value.strip()
-        if topic in INTERNAL_TOPICS and key == CLEANUP_POLICY and value != CleanupPolicy.COMPACT.value:
+        needed = SYSTEM_SETTINGS.get(topic, {}).get(key, value)
+        if value != needed:
             raise KafkaError.of(
                 ErrorCode.INVALID_CONFIG,
-                f"{topic} holds the state of the system and is compacted alone: leave {CLEANUP_POLICY}={CleanupPolicy.COMPACT.value}",
+                f"{topic} holds the state of the system, which another value would lose: leave {key}={needed}",
             )
         if key not in TOPIC_KEYS:
             meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))

@@ -245,8 +245,8 @@ def _check_may_grow(topic: TopicImage) -> None:
         raise KafkaError.of(
             ErrorCode.INVALID_PARTITIONS,
             f"topic {topic.name!r} keeps its {len(topic.partitions)} partitions: with more of them, groups and transactions would be "
-            "looked for where they are not; size it before it is made, by offsets.topic.num.partitions or "
-            "transaction.state.log.num.partitions",
+            "looked for where they are not; size it before it is made, by offsets.topic.num.partitions, "
+            "transaction.state.log.num.partitions or share.coordinator.state.topic.num.partitions",
         )
 
 

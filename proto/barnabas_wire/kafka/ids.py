@@ -54,7 +54,10 @@ ANONYMOUS = "User:ANONYMOUS"
 """The principal of who has not said who it is."""
 NODE_PRINCIPAL = "Node:self"
 """Who asks the controller where a node asks of its own accord. No login gives it: clients are of type User."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+SHARE_STATE_TOPIC = "__share_group_state"
+COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Internal topics of which the last record of each key counts."""
+INTERNAL_TOPICS = COMPACTED_TOPICS | {SHARE_STATE_TOPIC}
 """Written by the brokers' coordinators alone."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas_broker.node.topic_settings import TopicSettings
+from barnabas_log.config import CleanupPolicy
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -149,6 +150,20 @@ def test_what_groups_have_committed_is_never_shortened() -> None:
             own.validate_topic(name, "cleanup.policy", value)
         assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert own.log_config("__of_a_user", image_of()).is_retention_on
+
+
+def test_what_is_kept_of_share_groups_is_neither_shortened_nor_compacted() -> None:
+    """Of a share partition several records count, and however old they are."""
+    name = "__share_group_state"
+    own = settings(**{"log.cleanup.policy": "compact", "log.retention.ms": "1", "log.retention.bytes": "1"})
+    for image in (image_of(), image_of((TOPIC, name, "retention.ms", "5"), (TOPIC, name, "cleanup.policy", "compact"))):
+        config = own.log_config(name, image)
+        assert (config.cleanup_policy, config.retention_ms, config.retention_bytes) == (CleanupPolicy.DELETE, -1, -1)
+    own.validate_topic(name, "retention.ms", "-1")
+    own.validate_topic(name, "segment.bytes", "20000000")
+    for key, value in (("cleanup.policy", "compact"), ("retention.ms", "5"), ("retention.bytes", "5")):
+        with pytest.raises(KafkaError, match="leave "):
+            own.validate_topic(name, key, value)
 
 
 def test_what_a_list_inherits_comes_from_all_brokers_the_properties_or_the_default() -> None:
