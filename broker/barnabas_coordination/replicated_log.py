@@ -13,8 +13,11 @@ from barnabas_coordination.runtime import LogEnds
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_replication.manager import ReplicaManager
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 
+DELETION_TIMEOUT_MS = 30_000
+"""How long a deletion waits for the followers; they delete, too, when they fetch next."""
 APPEND_TIMEOUT_MS = 300_000
 """After this a batch that is still not committed counts as lost and its partition is read again. Who waits for an answer is
 sent away far earlier (offsets.commit.timeout.ms); an in-sync replica that hangs is out after replica.lag.time.max.ms."""
@@ -51,3 +54,10 @@ class ReplicatedLog:
         return self._replicas.appends.append_internal(
             TopicPartition(self._topic, partition), batch, leader_epoch=leader_epoch, timeout_ms=APPEND_TIMEOUT_MS
         )
+
+    async def delete_before(self, partition: int, offset: Offset) -> None:
+        """Delete the records before a committed offset, on every replica. Raises KafkaError; see delete_records."""
+        asked = [(TopicPartition(self._topic, partition), offset)]
+        (outcome,) = await self._replicas.delete_records(asked, timeout_ms=DELETION_TIMEOUT_MS)
+        if isinstance(outcome, KafkaError):
+            raise outcome

@@ -14,7 +14,8 @@ Not obvious:
   that fails later leaves the log's end unknown: the shard is thrown away and read again.
 - A new leader reads up to its log's end, not its HW, which may be behind: committed offsets lie between the two.
 - The log is state by key: loading keeps the last raw value of each raw key and decodes and replays those alone, in the order in
-  which their keys first came. One partition works at a time and for one slice, whatever number of them is being read.
+  which their keys first came. Where the coordinator says that every record counts, all are replayed as they come.
+  One partition works at a time and for one slice, whatever number of them is being read.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from barnabas_coordination.shard import (
     CoordinatorResult,
     CoordinatorShard,
     Pending,
+    Placed,
     Reply,
     Ticket,
     TransactionEnd,
@@ -42,7 +44,7 @@ from barnabas_coordination.shard import (
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.lazy_dataclass import dataclass
-from barnabas_wire.records.batch import Record, build_batch
+from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
 from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.records.last_values import OpenTransactions, collect_last_values
 
@@ -58,6 +60,8 @@ LOAD_SLICE_BYTES = 64 * 1024
 """Bytes of records read before the loop gets its turn: under 1 ms of commits."""
 REPLAY_SLICE_RECORDS = 100
 """Last records of their keys that are replayed before the loop gets its turn: about 1 ms."""
+EVERY_SLICE_RECORDS = 25
+"""The same where every record is opened and replayed."""
 
 S = TypeVar("S", bound=CoordinatorShard)
 
@@ -174,9 +178,11 @@ class CoordinatorRuntime(Generic[S]):
         commit_timeout_ms: int,
         load_bytes: int,
         on_loaded: Callable[[int, S], None] = lambda partition, shard: None,
+        replays_all: bool = False,
     ) -> None:
         """`clock_ms` is the wall clock; `commit_timeout_ms` bounds how long a reply waits for replication; `on_loaded` hears which
-        partition was read, before anything is decided in it."""
+        partition was read, before anything is decided in it. `replays_all`: every record counts, not only the last of its key; the
+        shards get each as a Placed, and nothing in their log is part of a transaction."""
         self.name = name
         self.stats = CoordinatorStats()
         self._unreadable: dict[int, KafkaError] = {}
@@ -187,6 +193,7 @@ class CoordinatorRuntime(Generic[S]):
         self._commit_timeout_ms = commit_timeout_ms
         self._load_bytes = load_bytes
         self._on_loaded = on_loaded
+        self._replays_all = replays_all
         self._hosted: dict[int, _Hosted[S]] = {}
         self._load_turn = asyncio.Lock()
         """Taken for one slice of loading: fifty partitions that load at once would else take the loop for fifty slices."""
@@ -324,6 +331,9 @@ class CoordinatorRuntime(Generic[S]):
             assert not instead.records, "a refused step must not write"
             return instead
         records = _replayed(result)
+        if self._replays_all:
+            base = self._log.ends(hosted.partition).end - len(records)
+            records = [Placed(Offset(base + index), record) for index, record in enumerate(records)]
         self.stats.batches_written += 1
         self.stats.records_written += len(records)
         for record in records:
@@ -469,14 +479,19 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _read_all(self, hosted: _Hosted[S]) -> None:
         """Replay the partition up to its end, then wait until all of that is committed. Returns early once closed."""
-        offset, _, end = self._log.ends(hosted.partition)
+        start, _, end = self._log.ends(hosted.partition)
+        offset = start
         last: dict[bytes, bytes | None] = {}
         open_transactions: OpenTransactions = {}
         while offset < end and not hosted.is_closed:
             batches = await self._log.read(hosted.partition, offset, end=end, bytes_max=self._load_bytes)
             before = offset
-            slices = collect_last_values(
-                batches, last, slice_bytes=LOAD_SLICE_BYTES, open_transactions=open_transactions
+            slices = (
+                self._replay_every(hosted.shard, batches, start=start)
+                if self._replays_all
+                else collect_last_values(
+                    batches, last, slice_bytes=LOAD_SLICE_BYTES, open_transactions=open_transactions
+                )
             )
             while not hosted.is_closed:
                 async with self._load_turn:
@@ -496,6 +511,30 @@ class CoordinatorRuntime(Generic[S]):
         # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
         while not hosted.is_closed and self._log.ends(hosted.partition).high_watermark < end:
             await asyncio.sleep(HIGH_WATERMARK_POLL_S)
+
+    def _replay_every(self, shard: S, batches: bytes, *, start: Offset) -> Iterator[tuple[Offset, int, int]]:
+        """Replay the records of whole batches from `start` on, of which the first batch may hold older ones. Yields as
+        collect_last_values does, at the ends of batches."""
+        count = keyless = 0
+        next_offset: Offset | None = None
+        for position, header in iterate_batches(batches):
+            for record in () if header.is_control else iterate_records(memoryview(batches)[position:]):
+                if record.offset < start:
+                    continue
+                count += 1
+                decoded = None if record.key is None else shard.decode(record.key, record.value)
+                if decoded is None:
+                    keyless += 1
+                    continue
+                placed = Placed(Offset(record.offset), decoded)
+                shard.replay(placed)
+                shard.on_committed(placed)
+            next_offset = header.next_offset
+            if count >= EVERY_SLICE_RECORDS:
+                yield next_offset, count, keyless
+                count = keyless = 0
+        if next_offset is not None:
+            yield next_offset, count, keyless
 
     async def _replay_last(
         self, hosted: _Hosted[S], last: Mapping[bytes, bytes | None], open_transactions: OpenTransactions

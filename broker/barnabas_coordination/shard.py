@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.lazy_dataclass import dataclass
 
 Ticket = Hashable
@@ -31,6 +32,13 @@ class Pending(NamedTuple):
     """A record that a transaction wrote: it counts once the transaction commits (see TransactionEnd)."""
 
     producer_id: int
+    record: Any
+
+
+class Placed(NamedTuple):
+    """A record with its place in the log, as a shard gets it whose every record counts (see CoordinatorRuntime)."""
+
+    offset: Offset
     record: Any
 
 
@@ -114,7 +122,7 @@ class CoordinatorShard(Protocol):
         ...
 
     def replay(self, record: Any) -> None:
-        """Change state by one record, Pending or TransactionEnd, at once after it was appended, or while loading."""
+        """Change state by one record, Pending, Placed or TransactionEnd, at once after it was appended, or while loading."""
         ...
 
     def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:

@@ -18,6 +18,7 @@ class FakeLog:
         self.commits_at_once = commits_at_once
         self.batches: dict[int, list[bytes]] = {}
         self.high_watermarks: dict[int, Offset] = {}
+        self.starts: dict[int, Offset] = {}
         self.epochs: list[Epoch] = []
         """Leader epoch of each append, in order."""
         self.refuses: KafkaError | None = None
@@ -30,7 +31,9 @@ class FakeLog:
     def ends(self, partition: int) -> LogEnds:
         if partition in self.not_led:
             raise NotLeaderOrFollower()
-        return LogEnds(Offset(0), self.high_watermarks.get(partition, Offset(0)), self._end(partition))
+        return LogEnds(
+            self.starts.get(partition, Offset(0)), self.high_watermarks.get(partition, Offset(0)), self._end(partition)
+        )
 
     def _end(self, partition: int) -> Offset:
         batches = self.batches.get(partition)
@@ -79,6 +82,13 @@ class FakeLog:
             if last < end and not future.done():
                 future.set_result(last)
 
+    async def delete_before(self, partition: int, offset: Offset) -> None:
+        """Move the start; whole batches below it are gone."""
+        await asyncio.sleep(0.001)
+        assert offset <= self.high_watermarks.get(partition, Offset(0)), "what is not committed is deleted"
+        self.starts[partition] = offset
+        self.batches[partition] = [b for b in self.batches[partition] if read_header(b).next_offset > offset]
+
     def lose(self, partition: int, error: KafkaError) -> None:
         """Fail every append that is not committed; its records are gone from the log."""
         end = self.high_watermarks.get(partition, Offset(0))
@@ -93,4 +103,5 @@ class FakeLog:
             end = self.high_watermarks.get(partition, Offset(0))
             other.batches[partition] = [b for b in batches if read_header(b).next_offset <= end]
             other.high_watermarks[partition] = end
+            other.starts[partition] = self.starts.get(partition, Offset(0))
         return other
