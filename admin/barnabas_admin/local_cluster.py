@@ -483,6 +483,8 @@ class LocalCluster:
             "offsets.topic.replication.factor": str(replicas),
             "transaction.state.log.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+            "share.coordinator.state.topic.replication.factor": str(replicas),
+            "share.coordinator.state.topic.min.isr": str(max(1, replicas - 1)),
             # When a whole cluster stops, its last voters find no quorum that could give them leave.
             "controlled.shutdown.timeout.ms": str(SHUTDOWN_TIMEOUT_MS),
             # In production it waits for more members of a new group; here the first poll of a test would wait 3 s.

@@ -46,7 +46,7 @@ class MetadataSource(Protocol):
 
 
 class InternalTopic:
-    """One of `__consumer_offsets` and `__transaction_state`."""
+    """One of `__consumer_offsets`, `__transaction_state` and `__share_group_state`."""
 
     def __init__(
         self,

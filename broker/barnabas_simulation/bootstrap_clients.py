@@ -67,6 +67,7 @@ def metadata_answer(node: NodeParts) -> MetadataResponse:
         groups=unused,
         transactions=unused,
         transactional=unused,
+        share_state=unused,
         producer_ids=unused,
         clock_ms=lambda: 0,
         quorum_description=unused,

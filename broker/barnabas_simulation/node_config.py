@@ -49,6 +49,7 @@ PROPERTIES = {
     "log.cleaner.dedupe.buffer.size": str(MAP_BYTES),
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
 }
 """What every simulated node has in its file."""

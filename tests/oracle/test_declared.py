@@ -56,6 +56,7 @@ HIDDEN_KEYS = {
     "group.consumer.regex.refresh.interval.ms",
     "group.share.initialize.retry.interval.ms",
     *("group.streams.acceptable.recovery.lag", "group.streams.task.offset.interval.ms"),
+    *(f"share.coordinator.{key}.interval.ms" for key in ("cold.partition.snapshot", "state.topic.prune")),
     *("producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"),
     *("super.users", "allow.everyone.if.no.acl.found"),
 }

@@ -194,6 +194,7 @@ def make_services(**changes: Any) -> BrokerServices:
         "groups": None,
         "transactions": None,
         "transactional": None,
+        "share_state": None,
         "producer_ids": CountingProducerIds(),
         "clock_ms": lambda: 1_700_000_000_000,
         "quorum_description": no_quorum,

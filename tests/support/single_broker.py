@@ -161,6 +161,7 @@ async def single_broker(
         groups=_NoGroups(),  # type: ignore[arg-type]
         transactions=_NoGroups(),  # type: ignore[arg-type]
         transactional=_NoGroups(),  # type: ignore[arg-type]
+        share_state=_NoGroups(),  # type: ignore[arg-type]
         producer_ids=CountingProducerIds(),
         clock_ms=now_ms,
         quorum_description=no_quorum,

@@ -35,8 +35,8 @@ def dump(
 ) -> None:
     """Print what stands in log files: batches, records, indexes, snapshots, checkpoints; a directory means all that is in it.
 
-    Records of __consumer_offsets and __transaction_state are decoded, and with --metadata those of the metadata log. Damage is
-    shown where it is, and what stands behind it is still read. Exit status 1 when there is any. No secret is shown.
+    Records of __consumer_offsets, __transaction_state and __share_group_state are decoded, and with --metadata those of the metadata
+    log. Damage is shown where it is, and what stands behind it is still read. Exit status 1 when there is any. No secret is shown.
     """
     arguments = ["log", "dump", "-o", output, *map(str, paths)]
     arguments += [flag for flag, is_set in (("--metadata", metadata), ("--records", records)) if is_set]

@@ -59,4 +59,6 @@ def replication_of(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": str(copies),
         "transaction.state.log.replication.factor": str(copies),
         "transaction.state.log.min.isr": str(max(1, copies - 1)),
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(max(1, copies - 1)),
     }

@@ -63,6 +63,8 @@ OTHER_INTEGERS = {
     "offsets.retention.check.interval.ms": ConfigType.LONG,
     "offsets.topic.replication.factor": ConfigType.SHORT,
     "transaction.state.log.replication.factor": ConfigType.SHORT,
+    "share.coordinator.state.topic.replication.factor": ConfigType.SHORT,
+    "share.coordinator.state.topic.min.isr": ConfigType.SHORT,
     "replica.high.watermark.checkpoint.interval.ms": ConfigType.LONG,
     "replica.lag.time.max.ms": ConfigType.LONG,
 }

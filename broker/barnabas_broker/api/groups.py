@@ -1,15 +1,15 @@
 """FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5, ListGroups v0-5, DescribeGroups v0-6,
 DeleteGroups v0-3: the classic consumer group protocol, and groups of every type as a whole.
 
-May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
+May touch:  the coordinators, the image (endpoints).    Must not touch: the group's state, logs.
 Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
 Read next:  barnabas_coordination/group/service.py and classic.py; consumer_groups.py for the other protocol; offsets.py for commits.
 
 Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0-2 of LeaveGroup one member, JoinGroup v0 no
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
 on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
-Kafka: coordinators of transactions and share groups do not exist. TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_REQUEST says so:
-the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. A group of the
+Kafka: where transactions are off (transaction.version 0) TRANSACTIONAL_ID_AUTHORIZATION_FAILED says so: it is fatal to every client and
+carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. A group of the
 consumer protocol is listed as such, and unknown to DescribeGroups, as in Kafka.
 DeleteGroups counts a group as empty while a new member has only been given its id; who is named
 twice is answered once.
@@ -34,7 +34,7 @@ from barnabas_coordination.group.messages import (
     SyncRequest,
 )
 from barnabas_coordination.group.states import GroupState
-from barnabas_quorum.image.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TRANSACTIONAL_ID
+from barnabas_quorum.image.rights import CLUSTER, CLUSTER_ACTION, DELETE, DESCRIBE, GROUP, READ, TRANSACTIONAL_ID
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.delete_groups import (
@@ -61,7 +61,8 @@ from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupR
 
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
-KEY_TYPE_NAMES = {2: "share"}
+SHARE_KEY_TYPE = 2
+SHARE_KEYS_FROM = 6
 SYNC_NAMES_PROTOCOL_FROM = 5
 JOIN_NULL_PROTOCOL_FROM = 7
 
@@ -100,9 +101,14 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
             if not services.transactions.server_version():
                 raise services.unserved.refuse(TRANSACTIONS, context)
             node_id = await services.transactions.find_coordinator(key)
+        elif key_type == SHARE_KEY_TYPE and context.api_version >= SHARE_KEYS_FROM:
+            context.access.require(CLUSTER_ACTION, CLUSTER)
+            node_id = await services.share_state.find_coordinator(key)
         else:
-            name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
-            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST,
+                f"no coordinators of type {key_type} are found with version {context.api_version}",
+            )
         broker = services.metadata.image.cluster.broker(node_id)
         endpoint = context.endpoint_of(broker, node_id=services.node_id)
         if endpoint is None:

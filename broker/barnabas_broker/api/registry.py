@@ -85,6 +85,13 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.UNREGISTER_BROKER: (0, 0),
     },
     "sasl": {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)},
+    "share_state": {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.WRITE_SHARE_GROUP_STATE: (0, 1),
+        ApiKey.DELETE_SHARE_GROUP_STATE: (0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, 1),
+    },
     "streams_groups": {
         ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),
         ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1),

@@ -26,6 +26,7 @@ from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.share_state.service import ShareCoordinator
     from barnabas_coordination.transaction.service import TransactionCoordinator
     from barnabas_coordination.transaction.writes import TransactionalWrites
     from barnabas_quorum.driver.quorum_description import QuorumDescription
@@ -111,6 +112,7 @@ class BrokerServices(ControlServices):
     transactions: TransactionCoordinator
     transactional: TransactionalWrites
     """Writes that are part of a transaction, once its coordinator knows of them."""
+    share_state: ShareCoordinator
     producer_ids: ProducerIdSource
     quorum_description: Callable[[], Awaitable[QuorumDescription]]
     """The quorum as this node's driver sees it."""

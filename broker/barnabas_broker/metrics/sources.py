@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from barnabas_broker.metadata.voters_clock import VotersClock
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.share_state.persister import BrokersPersister
+    from barnabas_coordination.share_state.service import ShareCoordinator
     from barnabas_coordination.transaction.service import TransactionCoordinator
     from barnabas_log.descriptors import Descriptors
     from barnabas_log.directories.manager import LogManager
@@ -68,6 +70,8 @@ class NodeSources:
     """Of the data directories' files."""
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
+    share_state: ShareCoordinator | None = None
+    persister: BrokersPersister | None = None
     admin: AdminStats | None = None
     audit: AuditStats = field(default_factory=AuditStats)
     lanes: Mapping[str, Histogram] = field(default_factory=dict)

@@ -30,6 +30,8 @@ from barnabas_broker.security.access import AccessControl
 from barnabas_broker.tracing.export import Traces, open_traces
 from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_coordination.replicated_log import ReplicatedLog
+from barnabas_coordination.share_state.persister import BrokersPersister
+from barnabas_coordination.share_state.service import ShareCoordinator
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
 from barnabas_coordination.transaction.verification import Verification
 from barnabas_coordination.transaction.writes import TransactionalWrites
@@ -41,7 +43,7 @@ from barnabas_quorum.controller.requests_partitions import ReplicaFaultReport, R
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication.manager import ReplicaManager
-from barnabas_wire.kafka.ids import Offset, Uuid
+from barnabas_wire.kafka.ids import SHARE_STATE_TOPIC, Offset, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,13 @@ class DataParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transactional: TransactionalWrites
+    share_state: ShareCoordinator
+    persister: BrokersPersister
+    """Asks the share coordinators of all brokers."""
     brokers: OwnBrokers
     """Other brokers, as the coordinators speak to them."""
+    share_brokers: OwnBrokers
+    """The same for the persister: a request that waits for share state to be replicated holds up nothing else."""
     server: KafkaListeners
     placements: ReportQueue[ReplicaPlacement]
     faults: ReportQueue[ReplicaFaultReport]
@@ -158,6 +165,18 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         clock_ms=world.wall_ms,
         may_judge_age=clock.may_judge_age,
     )
+    share_log = ReplicatedLog(SHARE_STATE_TOPIC, replicas=replicas, disk=disk)
+    share_state = ShareCoordinator(
+        config=config.share_state,
+        log=share_log,
+        delete_before=share_log.delete_before,
+        metadata=cache,
+        controller=control.client,
+        is_current=lambda: gate.has_read_registration,
+        clock_ms=world.wall_ms,
+    )
+    share_brokers = world.brokers(replicas.endpoint_of, config=config)
+    persister = BrokersPersister(brokers=share_brokers, find_coordinator=share_state.topic.find_leader_for)
     transactional = TransactionalWrites(
         config=config.transactions,
         replicas=replicas,
@@ -175,6 +194,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         groups=groups,
         transactions=transactions,
         transactional=transactional,
+        share_state=share_state,
         producer_ids=producer_ids,
         clock_ms=world.wall_ms,
         quorum_description=lambda: world.control.call(control.leader_view.describe()),
@@ -188,7 +208,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
             control.leader_view.change_voters(change, principal=principal, client_host=client_host)
         ),
     )
-    brokers.serve = serve_own_calls(services)
+    brokers.serve = share_brokers.serve = serve_own_calls(services)
     traces = open_traces(
         config.tracing,
         node_id=config.server.node_id,
@@ -218,7 +238,11 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
     publisher = BrokerMetadataPublisher(
         broker_id=config.server.id,
         replicas=replicas,
-        coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups), CoordinatorTopic(TRANSACTION_TOPIC, transactions)],
+        coordinators=[
+            CoordinatorTopic(OFFSETS_TOPIC, groups),
+            CoordinatorTopic(TRANSACTION_TOPIC, transactions),
+            CoordinatorTopic(SHARE_STATE_TOPIC, share_state),
+        ],
         changed_settings=settings.changed_log_configs,
         update_throttles=update_throttles,
         update_quotas=server.apply_quotas,
@@ -237,7 +261,10 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         groups=groups,
         transactions=transactions,
         transactional=transactional,
+        share_state=share_state,
+        persister=persister,
         brokers=brokers,
+        share_brokers=share_brokers,
         server=server,
         placements=placements,
         faults=faults,

@@ -68,6 +68,9 @@ DEFAULTS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     # In production it waits for more members of a new group; here the first poll of a test would wait 3 s.
     "group.initial.rebalance.delay.ms": "0",
 }

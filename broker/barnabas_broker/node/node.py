@@ -150,7 +150,14 @@ class Node:
             replicating = tasks.create_task(broker.replicas.run())
             reporting = [tasks.create_task(part.run()) for part in (broker.placements, broker.faults, broker.watch)]
             coordinating = [
-                tasks.create_task(part.run()) for part in (broker.groups, broker.transactions, broker.transactional)
+                tasks.create_task(part.run())
+                for part in (
+                    broker.groups,
+                    broker.transactions,
+                    broker.transactional,
+                    broker.share_state,
+                    broker.persister,
+                )
             ]
             listening = tasks.create_task(broker.server.run(wait_open=broker.gate.wait_open))
             serving = tasks.create_task(self._on_control(service.run))
@@ -166,6 +173,7 @@ class Node:
             if broker.traces is not None:  # it may wait for a collector that is away; nothing waits for it but the end
                 tasks.create_task(asyncio.to_thread(broker.traces.close), name="traces")
             await broker.brokers.close()
+            await broker.share_brokers.close()
             broker.publisher.stop()
             await broker.replicas.close()
             keeping.cancel()

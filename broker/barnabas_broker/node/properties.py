@@ -41,6 +41,7 @@ from barnabas_broker.security.listener_security import (
 from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
 from barnabas_broker.tracing.config import TracingConfig
 from barnabas_coordination.config import GroupCoordinatorConfig
+from barnabas_coordination.share_config import ShareCoordinatorConfig
 from barnabas_coordination.share_group_config import ShareGroupConfig
 from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
@@ -293,6 +294,7 @@ class NodeConfig:
     groups: GroupCoordinatorConfig
     share_groups: ShareGroupConfig
     transactions: TransactionCoordinatorConfig
+    share_state: ShareCoordinatorConfig
     lifecycle: LifecycleConfig
     authorization: AuthorizationConfig
     audit: AuditConfig
@@ -334,6 +336,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     GroupCoordinatorConfig,
     ShareGroupConfig,
     TransactionCoordinatorConfig,
+    ShareCoordinatorConfig,
     LifecycleConfig,
     AuthorizationConfig,
     AuditConfig,
@@ -408,6 +411,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         groups=load(GroupCoordinatorConfig, properties),
         share_groups=load(ShareGroupConfig, properties),
         transactions=load(TransactionCoordinatorConfig, properties),
+        share_state=load(ShareCoordinatorConfig, properties),
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         authorization=load(AuthorizationConfig, properties),
         audit=load(AuditConfig, properties),

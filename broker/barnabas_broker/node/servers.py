@@ -292,4 +292,6 @@ class NodeServers:
             log_descriptors=disk.descriptors if isinstance(disk, RealDisk) else None,
             groups=None if broker is None else broker.groups,
             transactions=None if broker is None else broker.transactions,
+            share_state=None if broker is None else broker.share_state,
+            persister=None if broker is None else broker.persister,
         )

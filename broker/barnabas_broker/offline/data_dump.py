@@ -5,7 +5,7 @@ Invariants: reads what is there and changes nothing; damage is named with its by
             of the file, in its order.
 Read next:  log_dump.py, which calls it; barnabas_log's segment.py, sparse_index.py and checkpoints.py for the formats.
 
-Records of `__consumer_offsets` and `__transaction_state` are decoded: the name of the directory says which they are.
+Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are decoded: the name of the directory says which they are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any
 
 from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_coordination.group import records as group_records
+from barnabas_coordination.share_state import records as share_records
 from barnabas_coordination.transaction import records as transaction_records
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.tail.producer_snapshots import decode_snapshot
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import SHARE_STATE_TOPIC, Offset
 from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.records.batch import BatchHeader, CorruptBatch, Record, header_name_bytes, iterate_records
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
@@ -131,6 +132,7 @@ def _decoded(topic: str, record: Record) -> Entry | None:
     decode: Any = {
         "__consumer_offsets": group_records.decode,
         "__transaction_state": transaction_records.decode,
+        SHARE_STATE_TOPIC: share_records.decode,
     }.get(topic)
     if decode is None or record.key is None:
         return None

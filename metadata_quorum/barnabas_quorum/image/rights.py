@@ -120,7 +120,8 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         note="a request for all topics gets those that the principal may describe",
     ),
     ApiKey.FIND_COORDINATOR: Row(
-        needs=(_need((DESCRIBE, GROUP), (DESCRIBE, TRANSACTIONAL_ID)),), note="by what is looked for"
+        needs=(_need((DESCRIBE, GROUP), (DESCRIBE, TRANSACTIONAL_ID), (CLUSTER_ACTION, CLUSTER)),),
+        note="by what is looked for; the last of a share partition's coordinator, which brokers look for",
     ),
     ApiKey.JOIN_GROUP: _each(READ, GROUP),
     ApiKey.HEARTBEAT: _each(READ, GROUP),
@@ -144,6 +145,11 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         note="every topic of the group's topology, or the group is refused",
     ),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _each(READ, GROUP),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
+    ApiKey.READ_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
+    ApiKey.WRITE_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
+    ApiKey.DELETE_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _each(CLUSTER_ACTION, CLUSTER),
     ApiKey.DESCRIBE_GROUPS: _each(DESCRIBE, GROUP),
     ApiKey.LIST_GROUPS: Row(
         needs=(_need((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),),

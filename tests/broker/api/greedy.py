@@ -349,6 +349,8 @@ async def greedy_client(directory: Path, more: Mapping[str, str] | None = None) 
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
         **(more or {}),
     }

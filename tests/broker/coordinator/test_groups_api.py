@@ -199,7 +199,6 @@ async def test_a_coordinator_is_found_at_the_listener_that_was_asked(version: in
             1,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),  # fatal to every client: librdkafka retries INVALID_REQUEST
-        (2, ErrorCode.INVALID_REQUEST),
         (9, ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -271,6 +271,12 @@ def stand_ins() -> dict[str, Any]:
             marker_stats=MarkerStats(requests=2, written=6, retried=1),
             misplaced_partitions=set(),
         ),
+        "share_state": SimpleNamespace(
+            partitions={0: ShardState.ACTIVE, 1: ShardState.LOADING},
+            stats=CoordinatorStats(loads=1, records_written=9, appends_refused=2),
+            share_partitions=12,
+        ),
+        "persister": SimpleNamespace(retries=4, failures=1),
         "controller": SimpleNamespace(
             stats=ControllerDriverStats(
                 brokers_fenced=5, fenced_by_probe=4, leader_elections=Counter({ElectedFrom.UNCLEAN: 2})
@@ -290,6 +296,11 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "replica_isr_changes_total", kind="shrink") == 3
     assert value(samples, "replication_bytes_total", direction="in") == 100
     assert value(samples, "purgatory_size", op="produce") == 6
+    assert value(samples, "share_state_partitions", state="loading") == 1
+    assert value(samples, "share_state_share_partitions") == 12
+    assert value(samples, "share_state_records_written_total") == 9
+    assert value(samples, "share_state_appends_failed_total", kind="refused") == 2
+    assert value(samples, "share_state_calls_total", result="retried") == 4
     assert value(samples, "purgatory_size", op="consumer_fetch") == 2
     assert value(samples, "log_dirs", state="offline") == 1
     assert value(samples, "log_disk_free_bytes", dir="/") > 0

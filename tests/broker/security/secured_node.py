@@ -112,6 +112,8 @@ async def secured_node(
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
         "delegation.token.secret.key": "no-secret-at-all",
         **{key.replace("_", "."): value for key, value in overrides.items()},

@@ -315,7 +315,11 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
                     found.append(f"{key.name}: an anonymous client is answered {reported}")
             action = Right(AclOperation.CLUSTER_ACTION, rights.CLUSTER)
             await matrix.allow("peer", [action])
-            may = row.gate is None and all(action in need for need in row.needs) and key is not ApiKey.FETCH
+            may = (
+                row.gate is None
+                and all(action in need for need in row.needs)
+                and key not in (ApiKey.FETCH, ApiKey.FIND_COORDINATOR)
+            )
             reported = await matrix.ask("peer", key)
             if refusals and may is bool(reported & refusals):
                 found.append(f"{key.name}: another broker is answered {reported}")
@@ -323,7 +327,7 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_what_brokers_alone_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower's fetch, a broker's AddPartitionsToTxn: CLUSTER_ACTION and nothing else."""
+    """A follower's fetch, a broker's AddPartitionsToTxn, where share state is: CLUSTER_ACTION and nothing else."""
     async with secured_node(tmp_path, monkeypatch) as node:
         matrix = Matrix(node)
         await matrix.set_up()
@@ -333,13 +337,14 @@ async def test_what_brokers_alone_send(tmp_path: Path, monkeypatch: pytest.Monke
         )
         cls = message_classes(ApiKey.ADD_PARTITIONS_TO_TXN)[0]
         add = sample(cls, 5, {}, Uuid(bytes(16)))
+        find = FindCoordinatorRequest(key_type=2, coordinator_keys=[f"{NAME}:{Uuid(bytes(16))}:0"])
         everything = {right for row in KAFKA_RIGHTS.values() for right in row.rights}
         action = Right(AclOperation.CLUSTER_ACTION, rights.CLUSTER)
         await matrix.allow("peer", [action])
-        for request, version in ((fetch, 12), (add, 5)):
+        for request, version in ((fetch, 12), (add, 5), (find, 6)):
             assert not set(codes(await matrix.call("peer", request, version))) & REFUSED
         await matrix.allow("wrong", everything - {action})
-        for request, version in ((fetch, 12), (add, 5)):
+        for request, version in ((fetch, 12), (add, 5), (find, 6)):
             for user in ("wrong", ""):
                 assert set(codes(await matrix.call(user, request, version))) & REFUSED
 
