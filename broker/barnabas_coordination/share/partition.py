@@ -501,6 +501,18 @@ class SharePartition:
             self._hint = max(self._hint, self.window.start)
         return write.changes
 
+    def abandon(self) -> Sequence[Change]:
+        """Another leads from now on: the changes of which nobody here will hear whether they count."""
+        changes = (*(() if self._write is None else self._write.changes), *self._queued)
+        self._write, self._queued = None, []
+        return changes
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is to be written, and no lock is to end."""
+        is_written = self._write is None and not self._queued and not self._dirty
+        return is_written and not self._letters and not self._posting and not self.window.counts[ACQUIRED]
+
     def _commit(self, change: Change) -> None:
         window = self.window
         for first, last in change.ranges:

@@ -326,7 +326,8 @@ class Laws:
     def move_leader(self) -> None:
         """The write under way may or may not have been kept; here it was not."""
         self.write = None
-        self.owed &= {each for each, kept in self.stored.items() if kept.state >= ARCHIVING} | set(self.letters)  # of what retention took, only this leader knew
+        kept = {each for each, batch in self.stored.items() if batch.state >= ARCHIVING}
+        self.owed &= kept | set(self.letters)  # of what retention took, only this leader knew
         batches: list[StateBatch] = []
         for offset in sorted(self.stored):
             batches.append(self.stored[offset])
