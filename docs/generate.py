@@ -17,6 +17,8 @@ import click
 
 from barnabas_admin.main import cli
 from barnabas_broker.api.registry import APIS, load_handlers
+from barnabas_broker.config.keys import keys_of
+from barnabas_broker.host.config import HostConfig
 from barnabas_broker.node.properties import known_keys
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
@@ -83,9 +85,17 @@ def config_page() -> str:
         else:
             meaning += " " + line.strip()
     assert len(rows) == len(known_keys()), "the form of config-docs has changed"
+    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
+    of_host = [
+        f"| `{each.name}` | {cell(each.type_name)} | {cell(each.default_text)} | {cell(each.doc)} |"
+        for each in sorted(keys_of(HostConfig), key=lambda each: each.name)
+    ]
     return (
-        f"{NOTE}# Configuration keys\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
+        f"{NOTE}# Configuration keys\n\n{head}"
         + "\n".join(rows)
+        + "\n\n## Of a host.properties beside those of its nodes\n\n"
+        + f"[All the cores of a host](../hosts.md) says what becomes of the others.\n\n{head}"
+        + "\n".join(of_host)
         + "\n"
     )
 

@@ -265,6 +265,15 @@ _NOUNS |= {
             "consume": ("perf:consume", "Read a topic from its start to where its end was, and show rate and times."),
         },
     ),
+    "host": (
+        "A host that runs a broker for each core (`barnabas-server host`), from the host itself.",
+        {
+            "status": (
+                "host:status",
+                "Show each node of this host: its state, why it was started again; exit status 10 when not all are in service.",
+            ),
+        },
+    ),
     "generate": (
         "Files for the systems that run, scrape and draw a cluster.",
         {
@@ -276,7 +285,10 @@ _NOUNS |= {
                 "generate:compose",
                 "A compose file with Dockerfile: nodes, Prometheus, Grafana and the console.",
             ),
-            "systemd": ("generate:systemd", "Hardened units for systemd: one node of a host, or several."),
+            "systemd": (
+                "generate:systemd",
+                "Hardened units for systemd: one node of a host, several, or a broker for each core.",
+            ),
             "grafana": ("generate:grafana", "Grafana dashboards: overview, brokers, quorum, groups."),
             "alerts": ("generate:alerts", "Alerting rules of Prometheus; each names the command to type next."),
             "recording-rules": (

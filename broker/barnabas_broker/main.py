@@ -39,6 +39,10 @@ _VERBS_ELSEWHERE = {
         "barnabas_broker.node.fork_server",
         "start nodes of a local cluster by fork: `barnabas dev` asks it",
     ),
+    "host": (
+        "barnabas_broker.host.command",
+        "run a broker for each core of this host, and watch over them",
+    ),
     "quorum": (
         "barnabas_broker.offline.recover_command",
         "recover a controller quorum that has lost its majority (offline)",
@@ -76,6 +80,10 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
         return _run(options, open_disk) if options.verb is None else verbs[options.verb](options)
     except KafkaError as error:
         refusal = error
+        if options.verb is None and "NOTIFY_SOCKET" in os.environ:
+            from barnabas_broker.node.service_manager import ServiceManager
+
+            ServiceManager.of(os.environ).notify(f"STATUS=refused: {refusal.message}")
     except OSError as error:
         if options.verb is None:
             raise  # of a node that runs: its log wants to know where

@@ -3,8 +3,8 @@
 May touch:  the environment, for BARNABAS_PORTABLE alone.   Must not touch: everything else.
 Invariants: what is Linux's alone is called in the seams below and nowhere else, and each call there has a portable twin; with
             BARNABAS_PORTABLE=1 the twins are taken on Linux, too, so that the tests run them.
-Read next:  the seams: barnabas_log/disk_calls.py (with flush_ring.py and worker_process.py), barnabas_broker/network/socket_calls.py,
-            barnabas_admin/forked.py and dev_control.py.
+Read next:  the seams: barnabas_log/disk_calls.py (with flush_ring.py and worker_process.py), barnabas_broker/network/socket_calls.py and
+            host/system_calls.py, barnabas_admin/forked.py and dev_control.py.
 """
 
 from __future__ import annotations

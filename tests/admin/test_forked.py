@@ -111,7 +111,7 @@ def upgraded() -> ForkServer:
 import sys
 from barnabas_broker.node import fork_server
 found = iter([(1, 1), (2, 2)])
-fork_server._package = lambda: next(found)
+fork_server.installed_package = lambda: next(found)
 fork_server.serve(int(sys.argv[1]), lambda request: 0)
 """
     return ForkServer([sys.executable, "-c", code])

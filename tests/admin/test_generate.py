@@ -269,7 +269,9 @@ def test_systemd_takes_the_units_and_finds_them_hardened(tmp_path: Path) -> None
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert judged.returncode == 0, judged.stdout[-300:] + judged.stderr
-        assert "Type=notify" in text and "TimeoutStopSec=120" in text
+        is_host = name == "barnabas-host.service"
+        assert "Type=notify" in text and f"TimeoutStopSec={240 if is_host else 120}" in text
+        assert ("KillMode=process" in text) is is_host, "else the death of the parent would end its brokers"
 
 
 def test_the_files_of_the_repository_are_what_is_generated() -> None:

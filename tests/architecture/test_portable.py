@@ -32,6 +32,7 @@ SEAMS = {
     "admin/barnabas_admin/local_cluster.py": "the range of ephemeral ports, with what is usual where nobody says",
     "admin/barnabas_admin/commands/dev.py": "children of a command that is broken off; none are found elsewhere",
     "broker/barnabas_broker/main.py": "refuses what is neither",
+    "broker/barnabas_broker/host/system_calls.py": "cores, the memory of a process, the descriptors of all",
 }
 """Who may, and for what."""
 BEREFT = """

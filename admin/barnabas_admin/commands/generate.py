@@ -129,17 +129,24 @@ def compose(nodes: int, directory: Path | None, output: str) -> None:
 @directory_option
 @output_option
 def systemd(server: str, config_directory: str, user: str, directory: Path | None, output: str) -> None:
-    """Hardened units for systemd: one node of a host, or several."""
+    """Hardened units for systemd: one node of a host, several, or a broker for each core."""
     from barnabas_admin.generating.templates import filled_in
 
+    units = {
+        "barnabas.service": ("node", "server", ""),
+        "barnabas@.service": ("node %i", "%i", ""),
+        "barnabas-host.service": ("host", "host", "host "),
+    }
     with errors_end_the_process(is_json=output == "json"):
         facts = {"server": PurePosixPath(server), "user": user}
         files = {
-            f"barnabas{at}.service": filled_in(
+            name: filled_in(
                 "barnabas.service",
-                facts | {"instance": instance, "config": PurePosixPath(config_directory) / f"{node}.properties"},
+                facts
+                | {"what": what, "config": PurePosixPath(config_directory) / f"{file}.properties", "verb": verb}
+                | {"is_host": bool(verb), "is_node": not verb},
             )
-            for at, instance, node in (("", "", "server"), ("@", " %i", "%i"))
+            for name, (what, file, verb) in units.items()
         }
         _give(files, directory, output)
 

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: files, sockets, processes.
 Invariants: a node's properties depend on its id, its place among the brokers and the shares, and on nothing that happened; two nodes never
             share a port, a directory or a log file.
-Read next:  ../node/properties.py, which reads what comes out of here.
+Read next:  ../node/properties.py, which reads what comes out of here; supervision.py.
 
 By rule, of broker i of n (from 0), where host.properties says
     node.id=100                      100 + i; a list, as in 3,7,12, names the ids instead
@@ -63,6 +63,11 @@ class NodePlan:
     def name(self) -> str:
         """What its directories and files are called."""
         return f"{self.role}-{self.id}"
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it serves Kafka clients."""
+        return self.role == BROKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

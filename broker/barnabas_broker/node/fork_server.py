@@ -1,9 +1,9 @@
-"""`barnabas-server fork-server`: forks the nodes of local clusters where everything has been imported; three nodes start as one.
+"""Nodes by fork, from where everything has been imported; `barnabas-server fork-server` does it for local clusters.
 
 May touch:  the socket it is given, its children, its own memory's argument line.   Must not touch: gRPC beyond the import, threads.
 Invariants: what is forked has the streams, the session, the environment and the directory that an exec would have given it; who asks is
             its own parent, through a socket without a name; it ends with that process, nodes with their cluster's lifeline.
-Read next:  ../main.py, which each child runs; admin's forked.py, which asks.
+Read next:  ../main.py, which each child runs; admin's forked.py, which asks; ../host/starting.py, which forks without being asked.
 
 Linux alone: elsewhere, and where it does not answer, nodes are started by exec. Of a node's start most is imports, which a child has: the
 process that asks is never forked itself, for it may have threads, gRPC channels and locks.
@@ -62,13 +62,9 @@ def serve(descriptor: int, run: Run) -> int:
     A request is JSON: {"arguments", "environment", "directory", "is_leader"} with three descriptors to be the streams and others that the
     child keeps under any number, answered by its process id; or {"ended": pid}, answered by its exit status once it has ended.
     """
-    for name in IMPORTED:
-        importlib.import_module(name)
-    package = _package()
+    warm()
+    package = installed_package()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
-    gc.collect()
-    gc.freeze()  # else each child would copy the pages that its collector touches
-    assert threading.active_count() == 1, "a thread would be missing in the children"
     with socket.socket(fileno=descriptor) as asked:
         while True:
             data, descriptors, _, _ = socket.recv_fds(asked, REQUEST_BYTES_MAX, DESCRIPTORS_MAX)
@@ -77,19 +73,28 @@ def serve(descriptor: int, run: Run) -> int:
             request: dict[str, Any] = json.loads(data)
             if "ended" in request:
                 answer = os.waitstatus_to_exitcode(os.waitpid(request["ended"], 0)[1])
-            elif _package() != package:
+            elif installed_package() != package:
                 answer = STALE
             else:
                 answer = os.fork()
                 if answer == 0:
                     asked.close()
-                    _become(run, request, descriptors)
+                    become(run, request, descriptors)
             for each in descriptors:
                 os.close(each)
             asked.send(b"%d" % answer)
 
 
-def _package() -> tuple[int, int]:
+def warm() -> None:
+    """Import what a node needs, so that children have it."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else each child would copy the pages that its collector touches
+    assert threading.active_count() == 1, "a thread would be missing in the children"
+
+
+def installed_package() -> tuple[int, int]:
     """Which installation of this package is on disk: an upgrade puts another file there."""
     try:
         found = Path(__file__).stat()
@@ -98,7 +103,8 @@ def _package() -> tuple[int, int]:
     return found.st_ino, found.st_mtime_ns
 
 
-def _become(run: Run, request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+def become(run: Run, request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    """In the child: take on what the request says, run, and end this process. See `serve`."""
     status: object = 1
     try:
         if request["is_leader"]:

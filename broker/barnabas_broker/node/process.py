@@ -29,6 +29,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
+STATUS_MAX = 500
+"""Characters of a status: whoever reads it finds the rest in the log."""
 SAME_REQUEST_S = 1.0
 """`timeout` and others signal the process and then its whole group: that is one request to stop, not two."""
 
@@ -87,6 +89,7 @@ async def _run(
         if refusal is not None:
             raise refusal from None
         logger.exception("node %d stops because of an error", config.server.node_id)
+        service_manager.notify(f"STATUS=stops because of an error: {first_error(error)!r}"[:STATUS_MAX])
         return EXIT_FAILED
     finally:
         control.close()

@@ -29,7 +29,8 @@ class ServiceManager:
     def __init__(self, address: str = "", *, watchdog_s: float | None = None) -> None:
         """address: NOTIFY_SOCKET, "" for nobody. watchdog_s: how long silence may last once the node is ready; None: for ever."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._watchdog_s = watchdog_s
+        self.watchdog_s = watchdog_s
+        """How long it bears silence."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> ServiceManager:
@@ -61,7 +62,7 @@ class ServiceManager:
                 self.notify(f"STATUS=starting: {said}")
             await asyncio.sleep(LOOK_S)
         self.notify("READY=1", "STATUS=in service")
-        while self._watchdog_s is not None:
+        while self.watchdog_s is not None:
             if not find_dead():
                 self.notify("WATCHDOG=1")
-            await asyncio.sleep(self._watchdog_s / 3)
+            await asyncio.sleep(self.watchdog_s / 3)
