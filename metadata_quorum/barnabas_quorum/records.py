@@ -90,6 +90,8 @@ class RegisterBrokerRecord:
     is_in_maintenance: bool = False
     served: tuple[ServedDirectory, ...] = ()
     """By directory. Empty below metadata.version 7."""
+    host: str | None = None
+    """What is lost with it. None below barnabas.host.version 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from tests.admin.admin_server import AdminServer
 from tests.admin.test_main import Run
 from tests.broker.metrics.test_exporter import make_sources, scrape
-from tests.support.images import NOW_MS, make_image, make_quorum, make_voters, uuid
+from tests.support.images import NOW_MS, housed, make_image, make_quorum, make_voters, uuid
 
 
 @pytest.fixture
@@ -47,6 +47,17 @@ def observer(node_id: int, directory: int, *, silent_ms: int) -> ReplicaDescript
 
 
 GHOST_MS = 90_000
+
+
+def test_replicas_that_share_a_host_are_counted_and_make_nobody_unhealthy(admin_server: AdminServer, run: Run) -> None:
+    image = make_image(topics={"t": [((1, 2), (1, 2), 1), ((1, 3), (1, 3), 1)]})
+    assert run.json("cluster", "health")["sharing_host"] == 0
+    admin_server.node.image = housed(image, {1: "h1", 2: "h1", 3: "h2"})
+    found = run.json("cluster", "health")
+    assert (found["sharing_host"], found["healthy"]) == (1, True)
+    assert "1 partitions have replicas on one host" in run("cluster", "health").stdout
+    assert [broker["host"] for broker in run.json("broker", "list")["brokers"]] == ["h1", "h1", "h2"]  # type: ignore[attr-defined]
+    assert "HOST" in run("broker", "list").stdout
 
 
 def test_two_voters_are_no_quorum_that_bears_a_loss_and_the_mending_command_is_named(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from barnabas_admin.client import AdminClient
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.local_cluster import find_base_port
 from barnabas_admin.local_node import node_environment, server_command
@@ -143,6 +144,9 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
             nodes = host.nodes()
             assert [node["state"] for node in nodes.values()] == ["in service"] * 3
             assert host.status()["starts_by"] == "fork"
+            with AdminClient(f"127.0.0.1:{host.port + 40}", timeout_s=TIMEOUT_S) as admin:
+                brokers = admin.list_brokers().brokers
+            assert {broker.id: broker.host for broker in brokers} == dict.fromkeys((101, 102), socket.gethostname())
             lines = [Path(f"/proc/{node['pid']}/cmdline").read_bytes() for node in nodes.values()]
             assert all(b"-c" in line and SECRET.encode() not in line for line in lines)
             again = subprocess.run(

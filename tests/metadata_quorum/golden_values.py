@@ -214,6 +214,7 @@ RECORDS: list[Any] = [
         endpoints=(),
         directories=(uuid(201),),
         served=(ServedDirectory(uuid(201), 7), ServedDirectory(uuid(202), 5)),
+        host="h",
     ),
     UnregisterBrokerRecord(broker_id=BrokerId(7), broker_epoch=12),
     BrokerRegistrationChangeRecord(broker_id=BrokerId(7), broker_epoch=12, is_fenced=False, serves=True),
@@ -341,6 +342,7 @@ REQUESTS: list[Any] = [
         features=FEATURES,
         previous_broker_epoch=12,
         directory_epochs=(12, -1),
+        host="h",
     ),
     RegisterBroker(broker_id=BrokerId(0), cluster_id="", incarnation_id=uuid(0), endpoints=()),
     AlterPartition(

@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.controller.requests import BrokerHeartbeat
+from barnabas_quorum.controller.requests import BrokerHeartbeat, CreatableTopic, CreateTopics
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS, SUPPORTED_FEATURES
+from barnabas_quorum.image.features import (
+    HOST_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_REPLICA_FAULTS,
+    SUPPORTED_FEATURES,
+)
+from barnabas_quorum.image.hosts import count_sharing_host
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -48,6 +54,30 @@ def test_a_new_incarnation_gets_a_higher_epoch_and_is_fenced() -> None:
     broker = cluster.image.cluster.brokers[BrokerId(1)]
     assert second > first and broker.epoch == second
     assert broker.is_fenced and broker.incarnation_id == uuid(77)
+
+
+def test_a_host_is_kept_from_the_level_on_that_every_node_reads_and_goes_with_the_next_registration() -> None:
+    cluster = DecidedCluster()
+    cluster.do(registration(1, host="h1"))
+    assert cluster.image.cluster.brokers[BrokerId(1)].host == "h1"
+    cluster.do(registration(1, host="h2"))
+    assert cluster.image.cluster.brokers[BrokerId(1)].host == "h2", "the same process, after its properties changed"
+    before = cluster.image.to_records()
+    assert any(isinstance(record, RegisterBrokerRecord) and record.host == "h2" for record in before)
+    cluster.commit(ControllerResult(records=[FeatureLevelRecord(name=HOST_VERSION, level=0)], response=None))
+    cluster.do(registration(1, incarnation=78, host="h1"))
+    assert cluster.image.cluster.brokers[BrokerId(1)].host is None
+
+
+def test_replicas_of_a_topic_are_on_as_many_hosts_as_there_are() -> None:
+    cluster = DecidedCluster()
+    for broker in range(1, 7):
+        cluster.do(registration(broker, host=f"h{broker % 3}"))
+        cluster.heartbeat(broker)
+    cluster.do(CreateTopics(topics=(CreatableTopic(name="t", partition_count=24, replication_factor=3),)))
+    assert count_sharing_host(cluster.image) == 0
+    for partition in cluster.image.topics.get("t").partitions.values():  # type: ignore[union-attr]
+        assert len({replica % 3 for replica in partition.replicas}) == 3
 
 
 def test_the_same_incarnation_keeps_its_epoch_and_its_fencing() -> None:

@@ -48,6 +48,50 @@ def test_replicas_use_as_many_racks_as_they_can(case: tuple[list[PlaceableBroker
         assert len({rack_of[replica] for replica in replicas}) == min(factor, len(set(rack_of.values())))
 
 
+@st.composite
+def housed(draw: st.DrawFn) -> tuple[list[PlaceableBroker], int, int]:
+    """Brokers on hosts, each host in one rack; a broker without a host is one of its own."""
+    hosts = draw(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5))
+    homes = draw(st.lists(st.integers(-1, len(hosts) - 1), min_size=1, max_size=12))
+    made = [
+        PlaceableBroker(
+            BrokerId(i),
+            draw(st.sampled_from("abc")) if home < 0 else hosts[home],
+            True,
+            f"h{home}" if home >= 0 else None,
+        )
+        for i, home in enumerate(homes)
+    ]
+    return made, draw(st.integers(1, len(made))), draw(st.integers(0, 99))
+
+
+@given(housed())
+@settings(max_examples=300, deadline=None)
+def test_replicas_share_a_host_only_where_no_other_is_left_and_racks_come_first(
+    case: tuple[list[PlaceableBroker], int, int],
+) -> None:
+    cluster, factor, seed = case
+    by_id = {broker.id: broker for broker in cluster}
+    racks, hosts = {broker.rack for broker in cluster}, {broker.lost_with for broker in cluster}
+    for replicas in place_replicas(cluster, partition_count=12, replication_factor=factor, random=Random(seed)):
+        assert len({by_id[replica].rack for replica in replicas}) == min(factor, len(racks))
+        assert len({by_id[replica].lost_with for replica in replicas}) == min(factor, len(hosts))
+
+
+@given(clusters())
+@settings(max_examples=50, deadline=None)
+def test_hosts_change_nothing_where_no_broker_names_one_that_others_name(
+    case: tuple[list[PlaceableBroker], int, int, int],
+) -> None:
+    cluster, partitions, factor, seed = case
+    named = [broker._replace(host=f"h{broker.id}") for broker in cluster]
+    one, other = (
+        place_replicas(each, partition_count=partitions, replication_factor=factor, random=Random(seed))
+        for each in (cluster, named)
+    )
+    assert one == other
+
+
 @given(clusters())
 @settings(max_examples=100, deadline=None)
 def test_active_brokers_lead_equally_often(case: tuple[list[PlaceableBroker], int, int, int]) -> None:

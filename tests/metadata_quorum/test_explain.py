@@ -75,7 +75,7 @@ class Log:
             self.offset += 1
         self.image = delta.apply(Offset(self.offset - 1), Epoch(1), self.now_ms)
 
-    def register(self, *brokers: int) -> None:
+    def register(self, *brokers: int, host: str | None = None) -> None:
         for number in brokers:
             epoch = self.offset
             self.write(
@@ -85,6 +85,7 @@ class Log:
                     broker_epoch=epoch,
                     endpoints=(Endpoint("PLAINTEXT", "h", 9092 + number, "PLAINTEXT"),),
                     directories=(directory(number),),
+                    host=host,
                 )
             )
             self.write(change(number, epoch, is_fenced=False))
@@ -330,6 +331,14 @@ def explain(log: Log, *, unclean: bool = False, min_isr: int = 2) -> Explanation
         rules=rules_of(log.image, config),
         live=live(log),
     )
+
+
+def test_an_explanation_says_which_replicas_are_lost_together() -> None:
+    log = make_log(1, 2, 3)
+    log.create(1, 2, 3)
+    assert not [fact for fact in explain(log).facts if "host" in fact]
+    log.register(1, 3, host="h2")
+    assert "brokers {1,3} are on host h2, and are lost with it" in explain(log).facts
 
 
 def lose_all_but(log: Log) -> None:

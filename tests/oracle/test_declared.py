@@ -92,7 +92,7 @@ LEFT_OUT_FIELDS = {"is_migrating_zk_broker", "zk_migration_ready", "remove", "co
 """ZooKeeper; a quota that is removed is one without a value; directories that take no new replicas (KIP-1066) are not built."""
 OWN_FIELDS = {"faults", "is_in_maintenance", "served", "serves"}
 """Which replicas are corrupt, lost or without room; which brokers are drained; in which epoch a directory was last served from."""
-OWN_FEATURES = {"barnabas.two.phase.version"}
+OWN_FEATURES = {"barnabas.host.version", "barnabas.two.phase.version"}
 """Prepared transactions (PrepareTxn)."""
 RENAMED = {
     "end_points": "endpoints",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from barnabas_broker.api.services import BrokerKey
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.snapshots import SnapshotStats
+from barnabas_quorum.image.cluster import ClusterImage
 from barnabas_quorum.image.features import METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.messages import ReplyError, VoterChange
@@ -81,6 +82,12 @@ def make_image(
         for key, value in overrides.items():
             delta.replay(ConfigRecord(resource_type=kind, resource_name=name, key=key, value=value))
     return delta.apply(Offset(offset), Epoch(4), NOW_MS)
+
+
+def housed(image: MetadataImage, hosts: Mapping[int, str]) -> MetadataImage:
+    """The same with these brokers on these hosts, by broker."""
+    brokers = {each.id: replace(each, host=hosts.get(each.id)) for each in image.cluster.brokers.values()}
+    return replace(image, cluster=ClusterImage(brokers=brokers, controllers=image.cluster.controllers))
 
 
 def make_quorum(

@@ -114,6 +114,7 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "not_preferred_leader": found.not_preferred_leader,
             "acls_in_vain": list(found.acls_in_vain),
             "acls_in_vain_count": found.acls_in_vain_count,
+            "sharing_host": found.sharing_host,
             "as_of": _as_of(found),
         }
         _add_what_nodes_say(fields, invocation)
@@ -149,6 +150,10 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     for each in fields["logs_uncleanable"]:
         logs = "a log, which grows: it" if each["logs"] == 1 else f"{each['logs']} logs, which grow; the first"
         print_line(f"node {each['node']} cannot compact {logs} is {each['topic']}-{each['partition']}: {each['fault']}")
+    if fields["sharing_host"]:
+        print_line(
+            f"{fields['sharing_host']} partitions have replicas on one host that could be on more: `barnabas topic reassign` moves them"
+        )
     for acl in fields["acls_in_vain"]:
         print_line(f"ACL matches no client: {acl}")
     if fields["acls_in_vain_count"] > len(fields["acls_in_vain"]):
@@ -268,6 +273,7 @@ def describe_broker(broker: Any) -> dict[str, Any]:
         "state": state,
         "endpoint": ",".join(address_of(point.host, point.port) for point in broker.listeners),
         "rack": broker.rack or None,
+        "host": broker.host or None,
         "broker_epoch": broker.epoch,
         "leaders": broker.leader_count,
         "replicas": broker.replica_count,
@@ -275,20 +281,23 @@ def describe_broker(broker: Any) -> dict[str, Any]:
 
 
 def print_broker_table(brokers: list[dict[str, Any]], controller_id: int) -> None:
-    """Brokers as a table; `*` marks the active controller."""
+    """Brokers as a table; `*` marks the active controller. Hosts stand in it where a broker names one."""
+    has_hosts = any(item["host"] for item in brokers)
     rows = [
         [
             _marked(item["id"], controller_id),
             item["state"],
             item["endpoint"],
             item["rack"],
+            *([item["host"]] if has_hosts else []),
             item["broker_epoch"],
             item["leaders"],
             item["replicas"],
         ]
         for item in brokers
     ]
-    print_table(["BROKER", "STATE", "ENDPOINT", "RACK", "EPOCH", "LEADERS", "REPLICAS"], rows)
+    columns = ["BROKER", "STATE", "ENDPOINT", "RACK", *(["HOST"] if has_hosts else []), "EPOCH", "LEADERS", "REPLICAS"]
+    print_table(columns, rows)
 
 
 def _marked(node_id: Any, controller_id: int) -> str:

@@ -41,6 +41,7 @@ from barnabas_broker.metrics.census import (
 from barnabas_broker.version import VERSION
 from barnabas_quorum.controller.requests_partitions import AlterMaintenance
 from barnabas_quorum.image.acls import AccessControlEntry, why_in_vain
+from barnabas_quorum.image.hosts import count_sharing_host
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
@@ -65,6 +66,7 @@ class AdminService:
         self.edge = edge
         self._kafka = KafkaCalls(services, edge)
         self._counted: tuple[MetadataImage, Census] | None = None
+        self._shared: tuple[MetadataImage, int] | None = None
         self._judged: tuple[Mapping[Uuid, AccessControlEntry], list[str]] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -142,6 +144,7 @@ class AdminService:
             brokers_in_maintenance=sorted(image.cluster.in_maintenance),
             acls_in_vain=[each[:ACL_WORDS_MAX] for each in in_vain[:ACLS_NAMED_MAX]],
             acls_in_vain_count=len(in_vain),
+            sharing_host=self._sharing_host(image),
         )
 
     async def describe_quorum(self, within_ms: int) -> admin_pb2.DescribeQuorumResponse:
@@ -203,6 +206,12 @@ class AdminService:
             self._counted = (image, take_census(image, static_min_isr=self.node.static_min_isr))
         return self._counted[1]
 
+    def _sharing_host(self, image: MetadataImage) -> int:
+        """Counted once for each image, as the census."""
+        if self._shared is None or self._shared[0] is not image:
+            self._shared = (image, count_sharing_host(image))
+        return self._shared[1]
+
     def _acls_in_vain(self, image: MetadataImage) -> list[str]:
         """ACLs of an older cluster that match no client, found once for each change of them. New ones are refused."""
         entries = image.acls.entries
@@ -231,6 +240,7 @@ class AdminService:
                 leader_count=census.led[broker.id],
                 replica_count=census.held[broker.id],
                 in_maintenance=broker.is_in_maintenance,
+                host=broker.host or "",
             )
             for _, broker in sorted(image.cluster.brokers.items())
         ]

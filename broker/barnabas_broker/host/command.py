@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def _is_of_one_node(key: str) -> bool:
 
 def _planned(properties: Mapping[str, str]) -> tuple[HostPlan, Sequence[NodeConfig]]:
     """The nodes, each as it would read its properties. Raises ConfigError for what one of them, or all together, would refuse."""
-    plan = plan_host(properties, cores=allowed_cores())
+    plan = plan_host(properties, cores=allowed_cores(), host_name=socket.gethostname())
     if plan.config.pin_cores and not has_linux():
         raise ConfigError("host.pin.cores=true needs Linux: take it out")
     logging.disable(logging.WARNING)  # each node says it in its own log

@@ -10,6 +10,7 @@ By rule, of broker i of n (from 0), where host.properties says
     listeners, advertised.listeners, admin.listeners, metrics.listeners      each port + i; port 0 stays
     log.dirs=/a,/b                   /a/broker-ID,/b/broker-ID; so metadata.log.dir
     queued.max.request.bytes, log.cleaner.dedupe.buffer.size, log.cleaner.io.max.bytes.per.second      its share of the host's
+    broker.host                      the host's name, if it is not set
 The controller has the listeners that controller.listener.names names, as they are written, and the admin and metrics ports before the
 brokers' first, so that a host may grow. `{node.id}` stands for the id in every value, and node.ID.KEY=VALUE wins over every rule.
 """
@@ -38,6 +39,7 @@ from barnabas_log.config import LogManagerConfig
 ID = "{node.id}"
 NODE_ID, ROLES, LISTENERS, ADVERTISED = "node.id", "process.roles", "listeners", "advertised.listeners"
 LOG_DIRS, METADATA_DIR, LOG_FILE = "log.dirs", "metadata.log.dir", "log.file"
+HOST = "broker.host"
 ADMIN, METRICS = "admin.listeners", "metrics.listeners"
 REQUEST_BYTES, CLEANER_BYTES = "queued.max.request.bytes", "log.cleaner.dedupe.buffer.size"
 CLEANER_RATE = "log.cleaner.io.max.bytes.per.second"
@@ -80,10 +82,10 @@ class HostPlan:
     """The controller first, then the brokers by their place."""
 
 
-def plan_host(properties: Mapping[str, str], *, cores: Sequence[int]) -> HostPlan:
+def plan_host(properties: Mapping[str, str], *, cores: Sequence[int], host_name: str) -> HostPlan:
     """The nodes of a host. Raises ConfigError that names the key and the fix.
 
-    cores: those that this process may use, by number.
+    cores: those that this process may use, by number. host_name: what brokers are lost with, where the properties do not say it.
     """
     config = load(HostConfig, properties)
     roles = _parts(properties.get(ROLES, BROKER))
@@ -113,7 +115,7 @@ def plan_host(properties: Mapping[str, str], *, cores: Sequence[int]) -> HostPla
             raise ConfigError(
                 f"{key}={shared[key]}: two nodes would write and rename one file; write {ID} into its name"
             )
-    brokers = _share(shared, len(ids))
+    brokers = {HOST: host_name} | _share(shared, len(ids))
     nodes = [
         NodePlan(id=node, role=CONTROLLER, properties=_finished(node, _controller(shared, node), own))
         for node in controllers

@@ -100,6 +100,7 @@ class BrokerIdentity:
     features: tuple[FeatureRange, ...]
     previous_broker_epoch: int = NO_BROKER_EPOCH
     """From the clean-shutdown file, -1 after an unclean stop."""
+    host: str | None = None
 
 
 @dataclass(slots=True)
@@ -290,6 +291,7 @@ class BrokerLifecycle:
             # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
             directory_epochs=tuple(map(self._directories.epoch_of, directories)),
+            host=identity.host,
         )
         reported: tuple[int, str] | None = None
         warn_at = asyncio.get_running_loop().time() + REGISTRATION_WARN_MS / 1000

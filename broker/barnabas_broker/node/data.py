@@ -307,6 +307,7 @@ def _lifecycle(
             incarnation_id=context.incarnation_id,
             endpoints=config.server.advertised_endpoints(own_host),
             rack=config.server.rack,
+            host=config.server.host,
             directories=tuple(
                 storage.directory_ids[path] for path in config.server.log_dirs if path in storage.directory_ids
             ),

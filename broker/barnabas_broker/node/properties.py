@@ -100,6 +100,12 @@ class ServerConfig:
         "controller.quorum.bootstrap.servers", MISSING, "host:port of controllers' gRPC listeners, comma-separated."
     )
     rack: str | None = config_key("broker.rack", None, "Rack of this broker; replicas spread across racks.")
+    host: str | None = config_key(
+        "broker.host",
+        None,
+        "Host of this broker: brokers of one host are lost together, so replicas spread across hosts within their racks. Not set: it is "
+        "one of its own. `barnabas-server host` sets it to the host's name. Counts from barnabas.host.version 1 on.",
+    )
     admin_listeners: tuple[str, ...] = config_key(
         "admin.listeners",
         ("127.0.0.1:9190",),

@@ -113,6 +113,7 @@ def register_broker(
     broker_epoch = next_offset + len(records)
     records.append(
         _registration(
+            image,
             request,
             broker_epoch=broker_epoch,
             is_fenced=True,
@@ -268,6 +269,7 @@ def _amend(
     gone = [directory for directory in present.directories if directory not in request.directories]
     records = fail_directories(image, present, gone, rules=rules)
     record = _registration(
+        image,
         replace(request, directories=tuple(d for d in present.directories if d not in gone)),
         broker_epoch=present.epoch,
         is_fenced=present.is_fenced,
@@ -275,7 +277,12 @@ def _amend(
         is_in_maintenance=present.is_in_maintenance,
         served=present.served,
     )
-    is_same = (present.endpoints, present.rack, present.features) == (record.endpoints, record.rack, record.features)
+    is_same = (present.endpoints, present.rack, present.host, present.features) == (
+        record.endpoints,
+        record.rack,
+        record.host,
+        record.features,
+    )
     return ControllerResult(
         records=records if is_same else [*records, record],
         response=RegisterBrokerReply(broker_epoch=present.epoch),
@@ -284,6 +291,7 @@ def _amend(
 
 
 def _registration(
+    image: MetadataImage,
     request: RegisterBroker,
     *,
     broker_epoch: int,
@@ -304,6 +312,7 @@ def _registration(
         features=request.features,
         is_in_maintenance=is_in_maintenance,
         served=served,
+        host=request.host if image.features.has_hosts else None,
     )
 
 

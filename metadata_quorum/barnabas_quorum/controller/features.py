@@ -27,6 +27,7 @@ from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.features import (
     BOOTSTRAP_LEVELS,
     ELR_VERSION,
+    HOST_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
@@ -217,6 +218,11 @@ def _check_downgrade(name: str, level: int) -> None:
     elif name == TRANSACTION_VERSION and level == 0:
         reason = (
             "logs may contain transactions, which nodes of level 0 would show to every reader; go back to 1 at most"
+        )
+    elif name == HOST_VERSION:
+        reason = (
+            "registrations may name hosts, which nodes of level 0 skip: their metadata would differ from the others'; to do "
+            "without hosts, take broker.host out of the properties and restart the brokers"
         )
     elif name == TWO_PHASE_VERSION:
         reason = (

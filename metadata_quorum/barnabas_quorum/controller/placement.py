@@ -1,11 +1,12 @@
-"""Where the replicas of new partitions go: striped over racks and brokers.
+"""Where the replicas of new partitions go: striped over racks, hosts and brokers.
 
 May touch:  its arguments, among them the Random.   Must not touch: the image.
 Invariants: no broker twice in a partition; the first replica is an active broker; the same brokers and the same seed
             give the same placement.
 Read next:  topics.py, which uses it.
 
-Soft rules, in order: spread each partition over racks; put replicas on active brokers; give everyone the same number of
+Soft rules, in order: spread each partition over racks, then over hosts (a broker that names none is one of its own), so that two of its
+replicas share a host only where no other is left; put replicas on active brokers; give everyone the same number of
 leaders (within one of each other) and of replicas (within two, where racks are even). Ties are broken at random, so that the
 followers of one leader are not always the same two brokers and a lost broker's load spreads. Kafka's placer lets racks take
 turns to lead; here the brokers of a small rack do not lead more than those of a big one.
@@ -28,6 +29,12 @@ class PlaceableBroker(NamedTuple):
     id: BrokerId
     rack: str | None
     is_active: bool
+    host: str | None = None
+
+    @property
+    def lost_with(self) -> object:
+        """What is lost at once with this broker: its host, or it alone."""
+        return self.id if self.host is None else self.host
 
 
 def place_replicas(
@@ -68,12 +75,14 @@ def _place_one(
     random: Random,
 ) -> tuple[BrokerId, ...]:
     racks_used: Counter[str | None] = Counter()
+    hosts_used: Counter[object] = Counter()
 
     def take(candidates: list[PlaceableBroker], load: Callable[[PlaceableBroker], tuple[int, ...]]) -> BrokerId:
         loads = [load(broker) for broker in candidates]
         least = min(loads)
         chosen = random.choice([broker for broker, its in zip(candidates, loads, strict=True) if its == least])
         racks_used[chosen.rack] += 1
+        hosts_used[chosen.lost_with] += 1
         return chosen.id
 
     replicas = [
@@ -83,7 +92,13 @@ def _place_one(
         replicas.append(
             take(
                 [broker for broker in brokers if broker.id not in replicas],
-                lambda broker: (racks_used[broker.rack], 0 if broker.is_active else 1, held[broker.id]),
+                lambda broker: (
+                    racks_used[broker.rack] > 0,
+                    hosts_used[broker.lost_with],
+                    racks_used[broker.rack],
+                    not broker.is_active,
+                    held[broker.id],
+                ),
             )
         )
     return tuple(replicas)

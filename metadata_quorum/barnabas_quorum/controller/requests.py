@@ -55,6 +55,8 @@ class RegisterBroker(Request["RegisterBrokerReply"]):
     """From the clean-shutdown file; -1 after an unclean stop (KIP-966)."""
     directory_epochs: tuple[int, ...] = ()
     """As each of `directories` says: the epoch of its last registration, -1 where it does not say."""
+    host: str | None = None
+    """What is lost with it (broker.host); None: it alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

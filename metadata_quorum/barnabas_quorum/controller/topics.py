@@ -307,7 +307,7 @@ def _check_size(records: int, context: DecisionContext) -> None:
 
 def _placeable(image: MetadataImage) -> list[PlaceableBroker]:
     return [
-        PlaceableBroker(broker.id, broker.rack, broker.is_active and not broker.is_in_maintenance)
+        PlaceableBroker(broker.id, broker.rack, broker.is_active and not broker.is_in_maintenance, broker.host)
         for broker in image.cluster.sorted_brokers()
     ]
 

@@ -23,6 +23,7 @@ from barnabas_quorum.explain.history import (
     partition_steps,
 )
 from barnabas_quorum.image.directories import is_directory_online
+from barnabas_quorum.image.hosts import shared_hosts
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
@@ -413,10 +414,12 @@ def _facts(
         )
         for replica in partition.replicas
     )
+    shared = shared_hosts(image.cluster, partition.replicas)
     return (
         f"leader {leader_name(partition.leader)}, ISR {ids(partition.isr)}, ELR {ids(partition.elr)}, "
         f"min ISR {min_isr}, unclean election {unclean}",
         replicas,
+        *(f"brokers {ids(brokers)} are on host {host}, and are lost with it" for host, brokers in shared.items()),
     )
 
 

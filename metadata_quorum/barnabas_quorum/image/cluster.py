@@ -46,6 +46,8 @@ class BrokerRegistration:
     served: tuple[ServedDirectory, ...] = ()
     """The last epoch in which it was unfenced with each of its directories, by directory: one that names an older epoch when the broker
     registers is a copy from before."""
+    host: str | None = None
+    """Brokers of one host are lost together; None: it is one of its own."""
 
     @property
     def is_active(self) -> bool:
@@ -107,6 +109,7 @@ class ClusterImage:
                 features=broker.features,
                 is_in_maintenance=broker.is_in_maintenance,
                 served=broker.served,
+                host=broker.host,
             )
         for controller_id in sorted(self.controllers):
             controller = self.controllers[controller_id]
@@ -161,6 +164,7 @@ class ClusterDelta:
             features=record.features,
             is_in_maintenance=record.is_in_maintenance,
             served=record.served,
+            host=record.host,
         )
 
     @replay.register

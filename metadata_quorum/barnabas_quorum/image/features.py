@@ -46,10 +46,13 @@ STREAMS_VERSION = "streams.version"
 SHARE_VERSION = "share.version"
 """1: share groups are served (KIP-932), whose records in __consumer_offsets nodes of level 0 skip; 2: with dead letters (KIP-1191),
 whose state ARCHIVING leaders of level 1 do not know."""
+HOST_VERSION = "barnabas.host.version"
+"""1: registrations name the broker's host, which nodes of level 0 skip."""
 TWO_PHASE_VERSION = "barnabas.two.phase.version"
 """1: a transaction may be prepared, which __transaction_state then says with a status that nodes of level 0 do not know."""
 
 SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
+    FeatureRange(HOST_VERSION, 0, 1),
     FeatureRange(TWO_PHASE_VERSION, 0, 1),
     FeatureRange(ELR_VERSION, 0, 1),
     FeatureRange(GROUP_VERSION, 0, 1),
@@ -69,6 +72,7 @@ BOOTSTRAP_LEVELS: Mapping[str, int] = {
     STREAMS_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_LATEST,
     TWO_PHASE_VERSION: 1,
+    HOST_VERSION: 1,
 }
 """What a new cluster begins with: as Kafka, the latest of everything; format has written voter sets of kraft.version 1."""
 
@@ -133,6 +137,11 @@ class FeaturesImage:
     def share_version(self) -> int:
         """0: share groups are off."""
         return self.levels.get(SHARE_VERSION, 0)
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether every node reads the host of a registration."""
+        return self.levels.get(HOST_VERSION, 0) >= 1
 
     @property
     def has_prepared_transactions(self) -> bool:

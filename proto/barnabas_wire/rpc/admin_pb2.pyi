@@ -59,7 +59,7 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "epoch", "fenced", "in_controlled_shutdown", "rack", "listeners", "leader_count", "replica_count", "in_maintenance")
+    __slots__ = ("id", "epoch", "fenced", "in_controlled_shutdown", "rack", "listeners", "leader_count", "replica_count", "in_maintenance", "host")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class Broker(_message.Message):
     LEADER_COUNT_FIELD_NUMBER: _ClassVar[int]
     REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
     IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     id: int
     epoch: int
     fenced: bool
@@ -78,7 +79,8 @@ class Broker(_message.Message):
     leader_count: int
     replica_count: int
     in_maintenance: bool
-    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., in_maintenance: bool = ...) -> None: ...
+    host: str
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., in_maintenance: bool = ..., host: _Optional[str] = ...) -> None: ...
 
 class Controller(_message.Message):
     __slots__ = ("id", "listeners", "registered", "incarnation_id", "voter")
@@ -129,7 +131,7 @@ class DescribeHealthRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeHealthResponse(_message.Message):
-    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance", "acls_in_vain", "acls_in_vain_count")
+    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance", "acls_in_vain", "acls_in_vain_count", "sharing_host")
     IS_HEALTHY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +149,7 @@ class DescribeHealthResponse(_message.Message):
     BROKERS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     ACLS_IN_VAIN_FIELD_NUMBER: _ClassVar[int]
     ACLS_IN_VAIN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SHARING_HOST_FIELD_NUMBER: _ClassVar[int]
     is_healthy: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     controller_id: int
@@ -164,7 +167,8 @@ class DescribeHealthResponse(_message.Message):
     brokers_in_maintenance: _containers.RepeatedScalarFieldContainer[int]
     acls_in_vain: _containers.RepeatedScalarFieldContainer[str]
     acls_in_vain_count: int
-    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ..., acls_in_vain: _Optional[_Iterable[str]] = ..., acls_in_vain_count: _Optional[int] = ...) -> None: ...
+    sharing_host: int
+    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ..., acls_in_vain: _Optional[_Iterable[str]] = ..., acls_in_vain_count: _Optional[int] = ..., sharing_host: _Optional[int] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")

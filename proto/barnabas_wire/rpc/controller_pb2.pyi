@@ -49,7 +49,7 @@ class Feature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerCall(_message.Message):
-    __slots__ = ("caller", "broker_id", "cluster_id", "incarnation_id", "endpoints", "rack", "directories", "features", "previous_broker_epoch", "has_offline_directories", "directory_epochs")
+    __slots__ = ("caller", "broker_id", "cluster_id", "incarnation_id", "endpoints", "rack", "directories", "features", "previous_broker_epoch", "has_offline_directories", "directory_epochs", "host")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class RegisterBrokerCall(_message.Message):
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HAS_OFFLINE_DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     broker_id: int
     cluster_id: str
@@ -72,7 +73,8 @@ class RegisterBrokerCall(_message.Message):
     previous_broker_epoch: int
     has_offline_directories: bool
     directory_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: bool = ..., directory_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    host: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: bool = ..., directory_epochs: _Optional[_Iterable[int]] = ..., host: _Optional[str] = ...) -> None: ...
 
 class RegisterBrokerAnswer(_message.Message):
     __slots__ = ("fault", "broker_epoch")

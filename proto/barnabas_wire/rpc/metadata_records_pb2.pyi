@@ -107,7 +107,7 @@ class ServedDirectory(_message.Message):
     def __init__(self, directory: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features", "is_in_maintenance", "served")
+    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features", "is_in_maintenance", "served", "host")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class RegisterBroker(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     SERVED_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     incarnation_id: bytes
     broker_epoch: int
@@ -130,7 +131,8 @@ class RegisterBroker(_message.Message):
     features: _containers.RepeatedCompositeFieldContainer[FeatureRangeValue]
     is_in_maintenance: bool
     served: _containers.RepeatedCompositeFieldContainer[ServedDirectory]
-    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ..., is_in_maintenance: bool = ..., served: _Optional[_Iterable[_Union[ServedDirectory, _Mapping]]] = ...) -> None: ...
+    host: str
+    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ..., is_in_maintenance: bool = ..., served: _Optional[_Iterable[_Union[ServedDirectory, _Mapping]]] = ..., host: _Optional[str] = ...) -> None: ...
 
 class UnregisterBroker(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

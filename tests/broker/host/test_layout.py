@@ -40,7 +40,7 @@ SIMPLE = {
 
 def planned(properties: Mapping[str, str], *, cores: int = 4, **more: str) -> HostPlan:
     named = {key.replace("_", "."): value for key, value in more.items()}
-    return plan_host({**properties, **named}, cores=range(cores))
+    return plan_host({**properties, **named}, cores=range(cores), host_name="h")
 
 
 def servers(plan: HostPlan) -> dict[int, ServerConfig]:
@@ -76,7 +76,7 @@ def test_ids_ports_and_directories_follow_the_rule() -> None:
 def test_auto_is_a_broker_for_each_core_that_no_controller_needs(roles: str, cores: int, brokers: int) -> None:
     ours = {"process.roles": roles} | ({"controller.node.id": "900"} if "controller" in roles else {})
     more = {"listeners": HOST["listeners"]} if "controller" in roles else {}
-    plan = plan_host(SIMPLE | ours | more, cores=range(cores))
+    plan = plan_host(SIMPLE | ours | more, cores=range(cores), host_name="h")
     assert sum(node.role == "broker" for node in plan.nodes) == brokers
 
 
@@ -97,6 +97,7 @@ def test_ids_may_be_listed_and_keys_given_to_one_node() -> None:
             "ssl.keystore.location": "/etc/barnabas/{node.id}.pem",
         },
         cores=range(2),
+        host_name="h",
     )
     found = {node.id: node.properties for node in plan.nodes}
     assert list(found) == [3, 7, 12]
@@ -116,12 +117,13 @@ def test_memory_and_rates_of_the_host_are_shared_out() -> None:
             "log.cleaner.io.max.bytes.per.second": "4e6",
         },
         cores=range(2),
+        host_name="h",
     )
     configs = [node_config(node.properties) for node in plan.nodes]
     assert {each.network.queued_max_request_bytes for each in configs} == {2_000_000}
     assert {each.log_manager.cleaner_bytes_per_second_max for each in configs} == {1_000_000}
     assert {each.log_manager.cleaner_map_bytes_max for each in configs} == {32 * 1024 * 1024}
-    many = plan_host(SIMPLE | {"brokers": "64"}, cores=range(2))
+    many = plan_host(SIMPLE | {"brokers": "64"}, cores=range(2), host_name="h")
     assert many.nodes[0].properties["log.cleaner.dedupe.buffer.size"] == str(16 * 1024 * 1024)
 
 
@@ -152,7 +154,7 @@ def test_memory_and_rates_of_the_host_are_shared_out() -> None:
 )
 def test_what_cannot_be_is_refused_in_words(changed: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        plan_host(SIMPLE | changed, cores=range(4))
+        plan_host(SIMPLE | changed, cores=range(4), host_name="h")
     assert words in str(refused.value)
 
 
@@ -169,7 +171,7 @@ def test_what_cannot_be_is_refused_in_words(changed: dict[str, str], words: str)
     ],
 )
 def test_overlaps_are_refused_with_the_keys_that_mend_them(changed: dict[str, str], words: str) -> None:
-    plan = plan_host(SIMPLE | {"brokers": "3"} | changed, cores=range(4))
+    plan = plan_host(SIMPLE | {"brokers": "3"} | changed, cores=range(4), host_name="h")
     with pytest.raises(ConfigError) as refused:
         refuse_overlaps(plan, servers(plan))
     assert words in str(refused.value)
@@ -191,7 +193,7 @@ def test_what_the_rules_make_never_overlaps(first: int, brokers: int, port: int,
     }
     if has_controller:
         properties |= {"process.roles": "broker,controller", "controller.node.id": str(first + brokers)}
-    plan = plan_host(properties, cores=range(2))
+    plan = plan_host(properties, cores=range(2), host_name="h")
     found = {node.id: servers_of(node.properties) for node in plan.nodes}
     assert len(found) == brokers + has_controller
     refuse_overlaps(plan, found)
@@ -204,7 +206,7 @@ def servers_of(properties: Mapping[str, str]) -> ServerConfig:
 
 
 def test_pinned_brokers_have_a_core_each() -> None:
-    plan = plan_host(SIMPLE | {"host.pin.cores": "true", "brokers": "3"}, cores=(2, 5, 6, 7))
+    plan = plan_host(SIMPLE | {"host.pin.cores": "true", "brokers": "3"}, cores=(2, 5, 6, 7), host_name="h")
     assert [node.core for node in plan.nodes] == [2, 5, 6]
 
 
@@ -215,9 +217,20 @@ def test_brokers_off_loopback_are_forked_only_where_that_is_allowed() -> None:
         assert may_fork(plan.config, nodes) is is_inside
         assert all(is_on_loopback(node.server) is is_inside for node in nodes)
     allowed = plan_host(
-        SIMPLE | {"listeners": "PLAINTEXT://10.0.0.5:9092", "host.fork.allow.remote": "true"}, cores=range(2)
+        SIMPLE | {"listeners": "PLAINTEXT://10.0.0.5:9092", "host.fork.allow.remote": "true"},
+        cores=range(2),
+        host_name="h",
     )
     assert may_fork(allowed.config, [node_config(node.properties) for node in allowed.nodes])
+
+
+def test_brokers_are_lost_with_the_host_unless_the_properties_say_otherwise() -> None:
+    plan = planned(HOST)
+    hosts = {node.id: node_config(node.properties).server.host for node in plan.nodes}
+    assert hosts == {1: None, 100: "h", 101: "h", 102: "h"}
+    assert {node_config(node.properties).server.host for node in planned(SIMPLE, broker_host="blade").nodes} == {
+        "blade"
+    }
 
 
 def test_descriptors_are_shared_where_the_system_has_few() -> None:
