@@ -1,16 +1,17 @@
 """Where replicas and leaders should be: the plan that evens brokers out, as a pure function.
 
 May touch:  its arguments.            Must not touch: the cluster, the clock, printing.
-Invariants: a partition keeps its number of replicas, each on another broker, and never loses a rack; nothing goes to a broker that
-            may not receive; what is even already stays where it is, so that a plan of a plan is empty.
+Invariants: a partition keeps its number of replicas, each on another broker, and never loses a rack or a host; nothing goes to a
+            broker that may not receive; what is even already stays where it is, so that a plan of a plan is empty.
 Read next:  commands/balance.py, which prints it and carries it out.
 
-Four aims, each sought only as far as it spoils none before it:
+Five aims, each sought only as far as it spoils none before it:
 1. racks: a partition spreads over as many racks as it has replicas, where there are so many;
-2. replicas: brokers differ by one at most. From the fullest to the emptiest broker, one at a time, is the fewest moves there can
+2. hosts: two of its replicas share one only where no other is left that keeps its racks;
+3. replicas: brokers differ by one at most. From the fullest to the emptiest broker, one at a time, is the fewest moves there can
    be: each move takes one from a surplus and fills one gap;
-3. bytes: pairs of replicas change places while the fullest broker has more than `BYTES_TOLERANCE` above the mean;
-4. preferred leaders: brokers differ by one at most where their replicas allow it. To put another replica first copies nothing.
+4. bytes: pairs of replicas change places while the fullest broker has more than `BYTES_TOLERANCE` above the mean;
+5. preferred leaders: brokers differ by one at most where their replicas allow it. To put another replica first copies nothing.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def plan_balance(
     *,
     racks: Mapping[int, str | None],
     sizes: Mapping[Partition, int],
+    hosts: Mapping[int, str | None] | None = None,
     leaving: Collection[int] = (),
     led_by_nobody: Collection[int] = (),
 ) -> Placement:
@@ -71,14 +73,16 @@ def plan_balance(
         present: each partition's replicas.
         racks: the brokers that may receive replicas, with their racks. What others hold stays there, unless they leave.
         sizes: bytes of one replica of each partition; one that is missing counts as empty.
+        hosts: of brokers, those that receive nothing too; without one a broker is a host of its own. Brokers of a host are lost together.
         leaving: brokers that must hold nothing in the end.
         led_by_nobody: brokers that hold replicas and shall lead nothing (they are in maintenance).
 
     Raises AdminError when a partition on a leaving broker has nowhere to go.
     """
-    plan = _Plan(present, {b: rack for b, rack in racks.items() if b not in leaving}, sizes)
+    plan = _Plan(present, {b: rack for b, rack in racks.items() if b not in leaving}, sizes, hosts or {})
     plan.leave(frozenset(leaving))
     plan.spread_racks()
+    plan.spread_hosts()
     plan.even_replicas()
     plan.even_bytes()
     plan.even_leaders(frozenset(led_by_nobody))
@@ -91,10 +95,11 @@ def plan_departure(
     leaving: int,
     racks: Mapping[int, str | None],
     sizes: Mapping[Partition, int],
+    hosts: Mapping[int, str | None] | None = None,
 ) -> Placement:
     """What takes everything off one broker and moves nothing else: each replica goes to the emptiest broker that spreads its
-    partition over most racks. Arguments and errors as those of plan_balance."""
-    plan = _Plan(present, {b: rack for b, rack in racks.items() if b != leaving}, sizes)
+    partition over most racks and hosts. Arguments and errors as those of plan_balance."""
+    plan = _Plan(present, {b: rack for b, rack in racks.items() if b != leaving}, sizes, hosts or {})
     plan.leave(frozenset([leaving]))
     return {name: tuple(now) for name, now in plan.placement.items() if tuple(now) != tuple(present[name])}
 
@@ -118,9 +123,11 @@ class _Plan:
         present: Mapping[Partition, Sequence[int]],
         racks: Mapping[int, str | None],
         sizes: Mapping[Partition, int],
+        hosts: Mapping[int, str | None],
     ) -> None:
         self.placement = {name: list(present[name]) for name in sorted(present)}
         self._racks = racks
+        self._hosts = hosts
         self._sizes = sizes
         self._on: dict[int, set[Partition]] = {broker: set() for broker in sorted(racks)}
         self._bytes = dict.fromkeys(self._on, 0)
@@ -153,6 +160,26 @@ class _Plan:
                     break
                 source = max(doubled, key=lambda b: (len(self._on[b]), -replicas.index(b)))
                 self._move(name, source, min(free, key=lambda to: self._preference(name, source, to)))
+
+    def spread_hosts(self) -> None:
+        """Replicas that share a host go where none is, while there is such a host and no rack is lost by it."""
+        for name, replicas in self.placement.items():
+            for _ in range(len(replicas)):
+                used = Counter(map(self._host, replicas))
+                ways = [
+                    (source, target)
+                    for source in replicas
+                    if source in self._on and used[self._host(source)] > 1
+                    for target in self._on
+                    if not used[self._host(target)] and self._keeps_apart(name, source, target)
+                ]
+                if not ways:
+                    break
+                source, target = min(
+                    ways,
+                    key=lambda way: (-len(self._on[way[0]]), -replicas.index(way[0]), self._preference(name, *way)),
+                )
+                self._move(name, source, target)
 
     def even_replicas(self) -> None:
         """From the fullest to the emptiest, while they differ by more than one."""
@@ -220,7 +247,7 @@ class _Plan:
 
     def _movable(self, source: int, target: int, ideal_bytes: int) -> Partition | None:
         """What should go from one broker to another: of the topic of which the source has most more, and of the size wanted."""
-        fit = [n for n in self._on[source] - self._on[target] if self._keeps_racks(n, source, target)]
+        fit = [n for n in self._on[source] - self._on[target] if self._keeps_apart(n, source, target)]
         return min(
             fit,
             default=None,
@@ -240,12 +267,12 @@ class _Plan:
             coming: list[tuple[int, Partition | None]] = sorted(
                 (size(name, 0), name)
                 for name in self._on[target] - self._on[fullest]
-                if self._keeps_racks(name, target, fullest)
+                if self._keeps_apart(name, target, fullest)
             )
             if len(self._on[fullest]) > len(self._on[target]):
                 coming.insert(0, (0, None))
             for out in self._on[fullest] - self._on[target] if gap and coming else ():
-                if not self._keeps_racks(out, fullest, target):
+                if not self._keeps_apart(out, fullest, target):
                     continue
                 ideal = size(out, 0) - gap // 2
                 at = bisect_left(coming, ideal, key=lambda item: item[0])
@@ -262,23 +289,32 @@ class _Plan:
             self._move(back, target, fullest)
         return True
 
-    def _keeps_racks(self, name: Partition, source: int, target: int) -> bool:
-        """Whether the partition is on no fewer racks after the move. A broker without a rack is a rack of its own."""
+    def _keeps_apart(self, name: Partition, source: int, target: int) -> bool:
+        """Whether the partition is on no fewer racks and hosts after the move. A broker without one is one of its own."""
         replicas = self.placement[name]
         after = [target if b == source else b for b in replicas]
-        return self._rack_count(after) >= self._rack_count(replicas)
+        return self._rack_count(after) >= self._rack_count(replicas) and self._host_count(after) >= self._host_count(
+            replicas
+        )
 
     def _rack_count(self, replicas: Iterable[int]) -> int:
         return len({self._racks.get(b) or f"broker {b}" for b in replicas})
+
+    def _host_count(self, replicas: Iterable[int]) -> int:
+        return len(set(map(self._host, replicas)))
+
+    def _host(self, broker: int) -> str | int:
+        return self._hosts.get(broker) or broker
 
     def _shares_rack(self, replicas: Sequence[int], broker: int) -> bool:
         rack = self._racks[broker]
         return rack is not None and any(b != broker and self._racks.get(b) == rack for b in replicas)
 
-    def _preference(self, name: Partition, source: int, target: int) -> tuple[int, int, int, int, int]:
+    def _preference(self, name: Partition, source: int, target: int) -> tuple[int, int, int, int, int, int]:
         after = [target if b == source else b for b in self.placement[name]]
         return (
             -self._rack_count(after),
+            -self._host_count(after),
             len(self._on[target]),
             self._topics[target, name[0]],
             self._bytes[target],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_admin.balance import BYTES_TOLERANCE, Placement, copied_bytes, loads_of, plan_balance
+from barnabas_admin.balance import BYTES_TOLERANCE, Placement, copied_bytes, loads_of, plan_balance, plan_departure
 from barnabas_admin.errors import AdminError
 from barnabas_admin.progress import duration_text, rate_of, time_left
 
@@ -104,6 +104,31 @@ def test_no_partition_loses_a_rack_and_each_has_all_that_it_can(present: Placeme
     for name, replicas in present.items():
         assert now[name] == min(len(replicas), len(set(names))) >= before[name]
         assert len(set(after[name])) == len(replicas)
+
+
+@given(
+    placements(brokers=7),
+    st.lists(st.integers(0, 4), min_size=7, max_size=7),
+    st.lists(st.integers(0, 2), min_size=5, max_size=5),
+)
+@settings(max_examples=150, deadline=None)
+def test_replicas_share_a_host_only_where_no_other_is_left_and_racks_come_first(
+    present: Placement, host_of: list[int], rack_of: list[int]
+) -> None:
+    hosts: dict[int, str | None] = {broker: f"h{host}" for broker, host in enumerate(host_of, start=1)}
+    racks: dict[int, str | None] = {broker: f"r{rack_of[host]}" for broker, host in enumerate(host_of, start=1)}
+    planned = plan_balance(present, racks=racks, hosts=hosts, sizes={})
+    after = applied(present, planned)
+    for kinds in (racks, hosts):
+        for name, count in rack_counts(after, kinds).items():
+            assert count == min(len(after[name]), len(set(kinds.values())))
+    assert plan_balance(after, racks=racks, hosts=hosts, sizes={}) == {}, "a plan of a plan is empty"
+
+
+def test_a_broker_that_leaves_puts_no_second_replica_on_a_host() -> None:
+    hosts: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "c", 5: None}
+    planned = plan_departure({("t", 0): (1, 3)}, leaving=3, racks=dict.fromkeys(hosts), hosts=hosts, sizes={})
+    assert planned in ({("t", 0): (1, 4)}, {("t", 0): (1, 5)})
 
 
 @given(placements(), st.data())

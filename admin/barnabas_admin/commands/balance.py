@@ -76,7 +76,8 @@ def balance(
     present = present_and_coming(invocation, topics)
     sizes = partition_sizes(invocation, present)
     racks = {broker: brokers[broker].rack or None for broker in named if broker not in leaving}
-    planned = plan_balance(present, racks=racks, sizes=sizes, leaving=leaving)
+    hosts = {broker.id: broker.host or None for broker in brokers.values()}
+    planned = plan_balance(present, racks=racks, hosts=hosts, sizes=sizes, leaving=leaving)
     _show(invocation, brokers, present, planned, sizes, is_executing=is_executing)
     if is_executing and planned:
         carry_out(invocation, planned, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)

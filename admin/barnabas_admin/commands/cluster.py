@@ -152,7 +152,8 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
         print_line(f"node {each['node']} cannot compact {logs} is {each['topic']}-{each['partition']}: {each['fault']}")
     if fields["sharing_host"]:
         print_line(
-            f"{fields['sharing_host']} partitions have replicas on one host that could be on more: `barnabas topic reassign` moves them"
+            f"{fields['sharing_host']} partitions have replicas on one host that could be on more: `barnabas topic reassign balance` "
+            "moves them"
         )
     for acl in fields["acls_in_vain"]:
         print_line(f"ACL matches no client: {acl}")

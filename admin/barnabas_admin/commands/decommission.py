@@ -130,12 +130,10 @@ def _plan(invocation: Invocation, broker_id: int) -> tuple[dict[tuple[str, int],
     present = present_and_coming(invocation)
     held = {name: replicas for name, replicas in present.items() if broker_id in replicas}
     sizes = partition_sizes(invocation, held)
-    racks = {
-        broker.id: broker.rack or None
-        for broker in invocation.admin.list_brokers().brokers
-        if not broker.fenced and not broker.in_maintenance
-    }
-    plan = plan_departure(present, leaving=broker_id, racks=racks, sizes=sizes)
+    brokers = invocation.admin.list_brokers().brokers
+    racks = {broker.id: broker.rack or None for broker in brokers if not broker.fenced and not broker.in_maintenance}
+    hosts = {broker.id: broker.host or None for broker in brokers}
+    plan = plan_departure(present, leaving=broker_id, racks=racks, hosts=hosts, sizes=sizes)
     return plan, copied_bytes(present, plan, sizes)
 
 
