@@ -272,6 +272,14 @@ _NOUNS |= {
                 "host:status",
                 "Show each node of this host: its state, why it was started again; exit status 10 when not all are in service.",
             ),
+            "restart": (
+                "host:restart",
+                "Stop a node of this host in order and start it again, or start one that waits, was refused or was stopped.",
+            ),
+            "stop": (
+                "host:stop",
+                "Stop a node of this host in order, until it is restarted or the host reads its properties anew.",
+            ),
         },
     ),
     "generate": (

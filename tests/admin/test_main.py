@@ -125,7 +125,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         "console",
         "dev",
         "doctor",
-        "host status",
+        *(f"host {verb}" for verb in ("status", "restart", "stop")),
         *(f"storage {verb}" for verb in ("format", "info", "init", "random-uuid")),
         *(f"cluster {verb}" for verb in ("info", "health", "roll", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),

@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
+from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.generating.container import DATA, USER_ID, dockerfile
 from tests.admin.test_generate import documents_of, generated, pod_environment
+from tests.support import seccomp
 from tests.support.confined import BIN, IS_POSSIBLE, Confinement
 
 pytestmark = [
@@ -137,6 +139,42 @@ def test_the_units_process_lives_under_what_the_unit_sets(tmp_path: Path) -> Non
         assert "PermissionError" in place.run(["python", "-c", "import os; os.nice(1)"]).stderr
         assert "STOPPING=1" in drained(manager)
     assert (tmp_path / "logs" / "node.log").exists()
+
+
+def test_the_hosts_unit_lets_its_process_start_pin_and_watch_over_brokers(tmp_path: Path) -> None:
+    unit = generated("systemd", "--server", str(BIN / "barnabas-server"), "--config-directory", "/srv/barnabas")[
+        "barnabas-host.service"
+    ]
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert settings["SystemCallFilter"] == " ".join(seccomp.OF_A_HOST), "the last line allows what the host needs"
+    config, state = tmp_path / "config", tmp_path / "state"
+    config.mkdir()
+    properties = config / "host.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.node.id=100\nbrokers=1\nhost.pin.cores=true\n"
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\nlog.dirs=/var/lib/barnabas\n"
+        "controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
+    )
+    for each in (config, properties):
+        os.chown(each, UNIT_USER_ID, UNIT_USER_ID)
+        each.chmod(0o700 if each.is_dir() else 0o600)
+    log = tmp_path / "host.out"
+    place = Confinement(
+        tmp_path,
+        user=UNIT_USER_ID,
+        kind="host",
+        writable={"/var/lib/barnabas": state, "/var/log/barnabas": tmp_path / "logs"},
+        read_only={"/srv/barnabas": config},
+        has_bare_proc=True,
+    )
+    format_for = f"{random_uuid()}/100@127.0.0.1:9093:{random_uuid()}"
+    with place, running(place, shlex.split(settings["ExecStart"]), {"BARNABAS_FORMAT_FOR": format_for}, log):
+        it_serves(place, "127.0.0.1:9190", "127.0.0.1:9092", log)
+        asked = place.run(["barnabas", "host", "status", "-c", "/srv/barnabas/host.properties", "-o", "json"])
+        assert asked.returncode == 0, asked.stderr
+        nodes = {node["name"]: node for node in json.loads(asked.stdout)["nodes"]}
+        assert os.sched_getaffinity(nodes["broker-1"]["pid"]) == {nodes["broker-1"]["core"]}
+        assert nodes["controller-100"]["core"] is None and nodes["controller-100"]["memory_bytes"] is not None
 
 
 def drained(manager: socket.socket) -> str:

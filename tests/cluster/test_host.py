@@ -175,6 +175,14 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
             assert "event loops did not turn for 3 s" in host.nodes()["broker-101"]["reason"]
             until(lambda: host.nodes()["broker-101"]["state"] == "in service", "its service")
 
+            done = subprocess.run(
+                [sys.executable, "-m", "barnabas_admin.main", "host", "restart", "102", "-c", str(host.config)],
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert done.stdout == "broker-102 restarts\n"
+            until(lambda: host.nodes()["broker-102"]["starts"] == 1, "its restart")
+            until(lambda: host.nodes()["broker-102"]["state"] == "in service", "its service")
+
             former = host.pids()
             second.send_signal(signal.SIGHUP)  # as after an upgrade: another process in its place, under its id
             until(lambda: "this process is replaced" in host.log.read_text(), "the other process")

@@ -40,7 +40,8 @@ class Confinement:
         hosts: Sequence[str] = (),
         has_bare_proc: bool = False,
     ) -> None:
-        """kind: of filter, `unit` or `container`. hosts: names of this very place. has_bare_proc: ProcSubset=pid, ProtectProc=invisible."""
+        """kind: of filter, `unit`, `host` or `container`. hosts: names of this very place. has_bare_proc: ProcSubset=pid and
+        ProtectProc=invisible."""
         self._directory = directory
         self._user = user
         self._kind = kind

@@ -1,7 +1,7 @@
 """A filter of system calls as systemd sets one, without systemd: those of SystemCallFilter=~@privileged @resources fail with EPERM.
 
 The groups are systemd's own (`systemd-analyze syscall-filter`); the numbers are those of x86-64. A process that took the filter hands it
-to its children. For a `preexec_fn`; or `python seccomp.py unit|container COMMAND…` takes a filter and becomes the command.
+to its children. For a `preexec_fn`; or `python seccomp.py unit|host|container COMMAND…` takes a filter and becomes the command.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ RESOURCES = {
     "move_pages": 279,
     "sched_setattr": 314,
 }
+OF_A_HOST = ("sched_setaffinity", "setrlimit")
+"""Of those, what the unit of a host allows."""
 PRIVILEGED = {
     "setuid": 105,
     "setgid": 106,
@@ -95,6 +97,11 @@ def refuse_as_the_unit_does() -> None:
     refuse({*RESOURCES.values(), *PRIVILEGED.values()})
 
 
+def refuse_as_the_hosts_unit_does() -> None:
+    """The same but for what a host needs. Raises OSError."""
+    refuse({*RESOURCES.values(), *PRIVILEGED.values()} - {RESOURCES[name] for name in OF_A_HOST})
+
+
 def refuse_as_containers_do() -> None:
     """The same for a container's. Raises OSError."""
     refuse(CONTAINER.values())
@@ -120,8 +127,8 @@ def deny_write_execute() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "unit":
-        refuse_as_the_unit_does()
+    if sys.argv[1] in ("unit", "host"):
+        refuse_as_the_unit_does() if sys.argv[1] == "unit" else refuse_as_the_hosts_unit_does()
         deny_write_execute()
     else:
         refuse_as_containers_do()

@@ -1,7 +1,7 @@
-"""`barnabas host`: the processes of this host, as the one that supervises them says.
+"""`barnabas host`: the processes of this host, through the one that supervises them.
 
 May touch:  the host.properties, the local socket that it leads to.   Must not touch: the cluster, processes.
-Invariants: nothing is changed; where nobody supervises that is said, and nothing is made up from what lies around.
+Invariants: where nobody supervises that is said, and nothing is made up from what lies around.
 Read next:  the broker's host/directory.py, which says where the socket is; host/supervisor.py, which answers.
 """
 
@@ -26,8 +26,7 @@ ANSWER_TIMEOUT_S = 10.0
 IN_SERVICE = "in service"
 
 
-@click.command()
-@click.option(
+config_option = click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
@@ -35,6 +34,10 @@ IN_SERVICE = "in service"
     show_default=True,
     help="The host.properties that the host was started with.",
 )
+
+
+@click.command()
+@config_option
 @output_option
 def status(config: Path, output: str) -> None:
     """Show each node of this host: its state, why it was started again; exit status 10 when not all are in service.
@@ -43,7 +46,7 @@ def status(config: Path, output: str) -> None:
     """
     is_json = output == "json"
     with errors_end_the_process(is_json=is_json):
-        found = _ask(_directory(config) / "status", config)
+        found = _ask(config, "status")
         if is_json:
             print_json(found)
         else:
@@ -54,6 +57,39 @@ def status(config: Path, output: str) -> None:
             print_table(columns, [_row(node) for node in found["nodes"]])
         if any(node["state"] != IN_SERVICE for node in found["nodes"]):
             raise SystemExit(ExitCode.UNHEALTHY)
+
+
+@click.command()
+@click.argument("node")
+@config_option
+@output_option
+def restart(node: str, config: Path, output: str) -> None:
+    """Stop a node of this host in order and start it again, or start one that waits, was refused or was stopped.
+
+    NODE is its id, or its name as in `barnabas host status`. The command does not wait.
+    """
+    _wish("restart", node, config, output, "restarts")
+
+
+@click.command()
+@click.argument("node")
+@config_option
+@output_option
+def stop(node: str, config: Path, output: str) -> None:
+    """Stop a node of this host in order, until it is restarted or the host reads its properties anew.
+
+    NODE is its id, or its name as in `barnabas host status`. The command does not wait.
+    """
+    _wish("stop", node, config, output, "stops")
+
+
+def _wish(verb: str, node: str, config: Path, output: str, done: str) -> None:
+    with errors_end_the_process(is_json=output == "json"):
+        found = _ask(config, f"{verb} {node}")
+        if output == "json":
+            print_json(found)
+        else:
+            print_line(f"{found['node']} {done}")
 
 
 def _row(node: Mapping[str, Any]) -> list[Any]:
@@ -87,11 +123,13 @@ def _directory(config: Path) -> Path:
     return Path(named).absolute()
 
 
-def _ask(path: Path, config: Path) -> dict[str, Any]:
+def _ask(config: Path, words: str) -> dict[str, Any]:
+    path = _directory(config) / "status"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
             asked.settimeout(ANSWER_TIMEOUT_S)
             asked.connect(str(path))
+            asked.sendall(words.encode())
             said = b""
             while part := asked.recv(65536):
                 said += part
@@ -102,4 +140,6 @@ def _ask(path: Path, config: Path) -> dict[str, Any]:
             code=ErrorCode.BROKER_NOT_AVAILABLE,
             hint=f"`barnabas-server host -c {config}` adopts those that run, and starts the others",
         ) from error
+    if "error" in found:
+        raise AdminError(found["error"], hint=f"`barnabas host status -c {config}` shows the nodes")
     return found

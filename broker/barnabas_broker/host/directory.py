@@ -5,7 +5,7 @@ Invariants: one process supervises a directory; a node's lock is held exactly wh
 Read next:  supervisor.py.
 
     host.lock            locked by the process that supervises
-    status               stream socket: a JSON object to whoever connects
+    status               stream socket: words, answered by a JSON object (supervisor.py)
     NAME.properties      of the node, written before each start of the host
     NAME.notify          datagram socket that the node tells that it is ready and alive (sd_notify(3)); a new parent binds it anew
     NAME.lock            locked (flock) by the node; in it {"pid", "digest"}, written by the node's process before it does anything else

@@ -5,7 +5,7 @@ Invariants: brokers stop before the controller; a node that was refused is not s
             silence; while a node's process may live, no second one is started.
 Read next:  supervisor.py, which does what is decided here.
 
-Events come in (`started`, `heard`, `ended`, `stop`), intentions go out of `decide`, to be obeyed in their order.
+Events come in (`started`, `heard`, `ended`, `stop`, and an operator's wishes), intentions go out of `decide`, to be obeyed in their order.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ class NodeState(enum.Enum):
     REFUSED = "refused"
 
 
+class Wish(enum.Enum):
+    """What an operator wants of one node."""
+
+    RESTART = "restart"
+    STOP = "stop"
+    """It stays so until it is restarted, or the host reads its properties anew."""
+
+
 HAS_PROCESS = frozenset((NodeState.STARTING, NodeState.IN_SERVICE, NodeState.STOPPING))
 
 
@@ -68,6 +76,8 @@ class Supervised:
     """What keeps it from its service, in its own words."""
     killing: str = ""
     """Why it was killed, while it has not ended."""
+    wish: Wish | None = None
+    """Not yet fulfilled."""
 
     def enter(self, state: NodeState, now_ms: int) -> None:
         """Change state."""
@@ -171,14 +181,17 @@ class Supervision:
         """The node's process is no more, or could not be started. why: in place of what its status says."""
         node = self.nodes[name]
         was_in_service = node.state is NodeState.IN_SERVICE
+        wish, node.wish = node.wish, None
         lasted_ms = now_ms - node.since_ms
         words = node.killing or why or describe_end(status)
         node.reason = (
             f"{words}; it last said: {node.said}" if node.said and status != 0 and self._asked_ms is None else words
         )
         node.pid = None
-        if self._asked_ms is not None:
+        if self._asked_ms is not None or wish is Wish.STOP:
             node.enter(NodeState.STOPPED, now_ms)
+        elif wish is Wish.RESTART:
+            self._start_now(node, now_ms)
         elif status == EXIT_REFUSED:
             node.enter(NodeState.REFUSED, now_ms)
         else:
@@ -187,6 +200,20 @@ class Supervision:
             node.start_ms = now_ms + (0 if was_in_service and status == 0 else backoff_ms(node.failures))
             node.failures += 1
             node.enter(NodeState.WAITING, now_ms)
+
+    def wants(self, name: str, wish: Wish, now_ms: int) -> None:
+        """An operator wants a node restarted, or stopped until it is. Raises KeyError."""
+        node = self.nodes[name]
+        if node.state in HAS_PROCESS:
+            node.wish = wish
+        elif wish is Wish.STOP:
+            node.enter(NodeState.STOPPED, now_ms)
+        elif self._asked_ms is None:
+            self._start_now(node, now_ms)
+
+    def _start_now(self, node: Supervised, now_ms: int) -> None:
+        node.failures, node.start_ms = 0, now_ms
+        node.enter(NodeState.WAITING, now_ms)
 
     def stop(self, now_ms: int) -> None:
         """The host is asked to stop; asked again after a moment, it does not wait."""
@@ -217,6 +244,8 @@ class Supervision:
             for name, node in self.nodes.items():
                 if node.state is NodeState.WAITING and now_ms >= node.start_ms:
                     found.append(Start(name))
+                elif node.wish is not None:
+                    found += self._ending(name, node, now_ms, since_ms=node.since_ms, why=f"asked to {node.wish.value}")
                 elif self._is_silent(node, now_ms):
                     node.killing = f"was killed: its event loops did not turn for {self._watchdog_ms / 1000:g} s"
                     found.append(Signal(name, signal.SIGKILL, node.killing))
@@ -247,22 +276,30 @@ class Supervision:
             if not wave:
                 continue
             began_ms = self._wave_ms.setdefault(is_broker, now_ms)
-            is_late = self._is_urgent or now_ms - began_ms >= self._stop_timeout_ms
             for name, node in wave.items():
-                if node.state is not NodeState.STOPPING:
-                    node.enter(NodeState.STOPPING, now_ms)
-                    found.append(Signal(name, signal.SIGTERM, "the host stops"))
-                if is_late and not node.killing:
-                    node.killing = "was killed: it did not stop in time"
-                    found.append(Signal(name, signal.SIGKILL, node.killing))
+                found += self._ending(name, node, now_ms, since_ms=began_ms, why="the host stops")
             if not self._is_urgent:
                 return found  # the controller's turn comes when the brokers have gone
+        return found
+
+    def _ending(self, name: str, node: Supervised, now_ms: int, *, since_ms: int, why: str) -> list[Intention]:
+        """The signals that stop one node: the first at once, the other where it does not stop in time."""
+        found: list[Intention] = []
+        if node.state is not NodeState.STOPPING:
+            since_ms = now_ms
+            node.enter(NodeState.STOPPING, now_ms)
+            found.append(Signal(name, signal.SIGTERM, why))
+        if (self._is_urgent or now_ms - since_ms >= self._stop_timeout_ms) and not node.killing:
+            node.killing = "was killed: it did not stop in time"
+            found.append(Signal(name, signal.SIGKILL, node.killing))
         return found
 
     def _telling(self, now_ms: int) -> list[Intention]:
         lines: list[str] = []
         serving = sum(node.state is NodeState.IN_SERVICE for node in self.nodes.values())
-        settled = all(node.state in (NodeState.IN_SERVICE, NodeState.REFUSED) for node in self.nodes.values())
+        settled = all(
+            node.state in (NodeState.IN_SERVICE, NodeState.REFUSED, NodeState.STOPPED) for node in self.nodes.values()
+        )
         if settled and serving and not self._was_ready:
             self._was_ready = True
             lines.append("READY=1")

@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -36,6 +36,7 @@ from barnabas_broker.host.supervision import (
     Supervised,
     Supervision,
     Tell,
+    Wish,
 )
 from barnabas_broker.host.system_calls import memory_bytes
 from barnabas_broker.node.fork_server import installed_package
@@ -49,6 +50,10 @@ DATAGRAM_BYTES_MAX = 65536
 HOLDER_WAIT_S = 2.0
 """A process that holds a node's lock has written its id into it within this time, or is stopped amid its first steps."""
 WATCHDOG_SHARE = 3
+REQUEST_BYTES_MAX = 4096
+ASKERS_MAX = 16
+ANSWER_S_MAX = 1.0
+"""Nobody's slow reading holds up more than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,8 @@ class Supervisor:
         """Of the properties that each process was started with."""
         self._heard: dict[int, tuple[str, socket.socket]] = {}
         """Node and socket by descriptor."""
+        self._asking: dict[int, socket.socket] = {}
+        """Who asks, by descriptor, from the connection to the answer."""
         self._alive_s = -1e9
         """When the service manager was last told that this process turns."""
 
@@ -116,7 +123,10 @@ class Supervisor:
                 if descriptor == woken.fileno():
                     self._on_signals(woken)
                 elif descriptor == status.fileno():
-                    self._say(status)
+                    self._accept(status, poll)
+                elif descriptor in self._asking:
+                    poll.unregister(descriptor)
+                    self._answer(self._asking.pop(descriptor))
                 else:
                     self._hear(*self._heard[descriptor])
             self._reap()
@@ -275,17 +285,39 @@ class Supervisor:
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
-    def _say(self, status: socket.socket) -> None:
+    def _accept(self, status: socket.socket, poll: select.poll) -> None:
         try:
             asker, _ = status.accept()
         except BlockingIOError:
             return
+        if len(self._asking) >= ASKERS_MAX:
+            asker.close()
+            return
+        asker.settimeout(ANSWER_S_MAX)
+        self._asking[asker.fileno()] = asker
+        poll.register(asker, select.POLLIN)
+
+    def _answer(self, asker: socket.socket) -> None:
+        """One word asks: status; or restart or stop, and the name or the id of a node."""
         with asker:
-            asker.setblocking(False)
             try:
-                asker.send(json.dumps(self._status()).encode())
-            except OSError as error:
-                logger.debug("who asked for the status did not wait for it: %s", error)
+                words = asker.recv(REQUEST_BYTES_MAX).decode().split()
+                asker.sendall(json.dumps(self._reply(words)).encode())
+            except (OSError, ValueError) as error:
+                logger.debug("who asked has not waited for the answer: %s", error)
+
+    def _reply(self, words: Sequence[str]) -> dict[str, Any]:
+        if words == ["status"]:
+            return self._status()
+        wishes = {wish.value: wish for wish in Wish}
+        found = [
+            name for name in self._supervision.nodes if len(words) == 2 and words[1] in (name, name.partition("-")[2])
+        ]
+        if not found or words[0] not in wishes:
+            names = ", ".join(self._supervision.nodes)
+            return {"error": f"{' '.join(words)!r}: ask for status, or restart or stop one of {names}"}
+        self._supervision.wants(found[0], wishes[words[0]], _now_ms())
+        return {"node": found[0]}
 
     def _status(self) -> dict[str, Any]:
         now_ms = _now_ms()

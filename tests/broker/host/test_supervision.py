@@ -21,6 +21,7 @@ from barnabas_broker.host.supervision import (
     Start,
     Supervision,
     Tell,
+    Wish,
     backoff_ms,
 )
 
@@ -182,9 +183,33 @@ def test_an_adopted_node_is_watched_from_when_it_was_found() -> None:
     assert "it was adopted" in host.nodes["broker-2"].reason
 
 
+def test_a_node_restarts_or_stops_at_an_operators_wish_and_is_killed_when_late() -> None:
+    host = serving()
+    host.wants("broker-2", Wish.RESTART, 10)
+    assert signals(host.decide(10)) == [("broker-2", signal.SIGTERM)]
+    assert signals(host.decide(STOP_MS)) == []
+    assert signals(host.decide(10 + STOP_MS)) == [("broker-2", signal.SIGKILL)]
+    host.ended("broker-2", -9, 20 + STOP_MS)
+    assert without_words(host.decide(20 + STOP_MS)) == [Start("broker-2")], "without a back-off"
+    host.wants("broker-3", Wish.STOP, 30)
+    assert signals(host.decide(30)) == [("broker-3", signal.SIGTERM)]
+    host.ended("broker-3", 0, 40)
+    assert host.nodes["broker-3"].state is NodeState.STOPPED
+    assert Start("broker-3") not in host.decide(10**9)
+    host.wants("broker-3", Wish.RESTART, 10**9)
+    assert Start("broker-3") in host.decide(10**9)
+
+
+def test_a_refused_node_is_started_when_an_operator_has_mended_it() -> None:
+    host = serving()
+    host.ended("broker-2", 2, 10)
+    host.wants("broker-2", Wish.RESTART, 20)
+    assert without_words(host.decide(20)) == [Start("broker-2")]
+
+
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["end", "refuse", "ready", "alive", "stop", "look"]),
+        st.sampled_from(["end", "refuse", "ready", "alive", "stop", "look", "wants restart", "wants stop"]),
         st.sampled_from(NAMES),
         st.integers(1, 30_000),
     ),
@@ -217,6 +242,8 @@ def test_whatever_happens_no_second_process_is_started_and_a_stop_comes_to_its_e
         now_ms += later_ms
         if what == "stop":
             host.stop(now_ms)
+        elif what.startswith("wants"):
+            host.wants(name, Wish(what.partition(" ")[2]), now_ms)
         elif name in pids and what in ("end", "refuse"):
             del pids[name]
             host.ended(name, 2 if what == "refuse" else 1, now_ms)
