@@ -60,6 +60,17 @@ def test_replicas_that_share_a_host_are_counted_and_make_nobody_unhealthy(admin_
     assert "HOST" in run("broker", "list").stdout
 
 
+def test_a_lost_host_is_named_with_its_brokers_and_what_hangs_by_a_thread(admin_server: AdminServer, run: Run) -> None:
+    topics = {"t": [((1, 3), (3,), 3), ((3, 4), (3, 4), 3), ((2, 3, 4), (3, 4), 3)]}
+    image = make_image(brokers=(1, 2, 3, 4), fenced=(1, 2), topics=topics)
+    admin_server.node.image = housed(image, {1: "h1", 2: "h1", 3: "h2", 4: "h2"})
+    found = run.json("cluster", "health", exit_code=10)
+    assert found["hosts_lost"] == [{"host": "h1", "brokers": [1, 2], "at_min_isr": 2}]
+    assert "host h1 is lost, brokers 1 2: 2 partitions at" in run("cluster", "health", exit_code=10).stdout
+    admin_server.node.image = housed(image, {1: "h1", 2: "h1", 3: "h1", 4: "h2"})
+    assert run.json("cluster", "health", exit_code=10)["hosts_lost"] == []
+
+
 def test_two_voters_are_no_quorum_that_bears_a_loss_and_the_mending_command_is_named(
     admin_server: AdminServer, run: Run
 ) -> None:

@@ -115,6 +115,10 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "acls_in_vain": list(found.acls_in_vain),
             "acls_in_vain_count": found.acls_in_vain_count,
             "sharing_host": found.sharing_host,
+            "hosts_lost": [
+                {"host": each.host, "brokers": list(each.brokers), "at_min_isr": each.at_min_isr}
+                for each in found.hosts_lost
+            ],
             "as_of": _as_of(found),
         }
         _add_what_nodes_say(fields, invocation)
@@ -143,6 +147,11 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     print_line(f"{leader} (epoch {fields['controller_epoch']})   voters {voters}   brokers {brokers}")
     counts = ("partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader")
     print_line("   ".join(f"{name} {fields[name]}" for name in counts))
+    for lost in fields["hosts_lost"]:
+        brokers = " ".join(map(str, lost["brokers"]))
+        print_line(
+            f"host {lost['host']} is lost, brokers {brokers}: {lost['at_min_isr']} partitions at min.insync.replicas or below"
+        )
     for blocked in fields["metadata_blocked"]:
         print_line(f"metadata of node {blocked['node']} is blocked at offset {blocked['offset']}: {blocked['reason']}")
     for node in fields["metadata_differs"]:

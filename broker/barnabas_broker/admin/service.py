@@ -12,6 +12,7 @@ Not obvious
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -36,12 +37,13 @@ from barnabas_broker.metrics.census import (
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
     Census,
+    min_insync_replicas,
     take_census,
 )
 from barnabas_broker.version import VERSION
 from barnabas_quorum.controller.requests_partitions import AlterMaintenance
 from barnabas_quorum.image.acls import AccessControlEntry, why_in_vain
-from barnabas_quorum.image.hosts import count_sharing_host
+from barnabas_quorum.image.hosts import count_sharing_host, lost_hosts
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
@@ -145,6 +147,7 @@ class AdminService:
             acls_in_vain=[each[:ACL_WORDS_MAX] for each in in_vain[:ACLS_NAMED_MAX]],
             acls_in_vain_count=len(in_vain),
             sharing_host=self._sharing_host(image),
+            hosts_lost=self._hosts_lost(image),
         )
 
     async def describe_quorum(self, within_ms: int) -> admin_pb2.DescribeQuorumResponse:
@@ -211,6 +214,20 @@ class AdminService:
         if self._shared is None or self._shared[0] is not image:
             self._shared = (image, count_sharing_host(image))
         return self._shared[1]
+
+    def _hosts_lost(self, image: MetadataImage) -> list[admin_pb2.LostHost]:
+        lost = lost_hosts(image.cluster)
+        at_min_isr: Counter[str] = Counter()
+        for topic in image.topics.topics.values() if lost else ():
+            min_isr = min_insync_replicas(image, topic.name, static_default=self.node.static_min_isr)
+            for partition in topic.partitions.values():
+                if len(partition.isr) <= min_isr:
+                    replicas = {*partition.replicas}
+                    at_min_isr.update(host for host, brokers in lost.items() if not replicas.isdisjoint(brokers))
+        return [
+            admin_pb2.LostHost(host=host, brokers=brokers, at_min_isr=at_min_isr[host])
+            for host, brokers in lost.items()
+        ]
 
     def _acls_in_vain(self, image: MetadataImage) -> list[str]:
         """ACLs of an older cluster that match no client, found once for each change of them. New ones are refused."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from barnabas_quorum.image.cluster import ClusterImage
+from barnabas_quorum.image.cluster import BrokerRegistration, ClusterImage
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.ids import BrokerId
 
@@ -23,6 +23,19 @@ def shared_hosts(cluster: ClusterImage, replicas: Sequence[BrokerId]) -> dict[st
         if broker is not None and broker.host is not None:
             found[broker.host] += (replica,)
     return {host: found[host] for host in sorted(found) if len(found[host]) > 1}
+
+
+def lost_hosts(cluster: ClusterImage) -> dict[str, tuple[BrokerId, ...]]:
+    """The hosts of several brokers all of which are fenced, by name, each with its brokers by id."""
+    found: defaultdict[str, list[BrokerRegistration]] = defaultdict(list)
+    for broker in cluster.sorted_brokers():
+        if broker.host is not None:
+            found[broker.host].append(broker)
+    return {
+        host: tuple(broker.id for broker in brokers)
+        for host, brokers in sorted(found.items())
+        if len(brokers) > 1 and all(broker.is_fenced for broker in brokers)
+    }
 
 
 def count_sharing_host(image: MetadataImage) -> int:

@@ -126,12 +126,22 @@ class DescribeClusterResponse(_message.Message):
     software_version: str
     def __init__(self, cluster_id: _Optional[str] = ..., answered_by: _Optional[int] = ..., answered_by_roles: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., controllers: _Optional[_Iterable[_Union[Controller, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., software_version: _Optional[str] = ...) -> None: ...
 
+class LostHost(_message.Message):
+    __slots__ = ("host", "brokers", "at_min_isr")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    AT_MIN_ISR_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    brokers: _containers.RepeatedScalarFieldContainer[int]
+    at_min_isr: int
+    def __init__(self, host: _Optional[str] = ..., brokers: _Optional[_Iterable[int]] = ..., at_min_isr: _Optional[int] = ...) -> None: ...
+
 class DescribeHealthRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeHealthResponse(_message.Message):
-    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance", "acls_in_vain", "acls_in_vain_count", "sharing_host")
+    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance", "acls_in_vain", "acls_in_vain_count", "sharing_host", "hosts_lost")
     IS_HEALTHY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +160,7 @@ class DescribeHealthResponse(_message.Message):
     ACLS_IN_VAIN_FIELD_NUMBER: _ClassVar[int]
     ACLS_IN_VAIN_COUNT_FIELD_NUMBER: _ClassVar[int]
     SHARING_HOST_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_LOST_FIELD_NUMBER: _ClassVar[int]
     is_healthy: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     controller_id: int
@@ -168,7 +179,8 @@ class DescribeHealthResponse(_message.Message):
     acls_in_vain: _containers.RepeatedScalarFieldContainer[str]
     acls_in_vain_count: int
     sharing_host: int
-    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ..., acls_in_vain: _Optional[_Iterable[str]] = ..., acls_in_vain_count: _Optional[int] = ..., sharing_host: _Optional[int] = ...) -> None: ...
+    hosts_lost: _containers.RepeatedCompositeFieldContainer[LostHost]
+    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ..., acls_in_vain: _Optional[_Iterable[str]] = ..., acls_in_vain_count: _Optional[int] = ..., sharing_host: _Optional[int] = ..., hosts_lost: _Optional[_Iterable[_Union[LostHost, _Mapping]]] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")
