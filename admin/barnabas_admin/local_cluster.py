@@ -91,7 +91,8 @@ class LocalCluster:
     Args: `nodes` per kind (1…NODES_MAX), None = what the directory holds, else 3; `directory` keeps everything;
     `base_port` is the first Kafka port (see PORTS_SPAN); `roles` "combined" (every node is broker and controller) or
     "separate" (`nodes` controllers and `nodes` brokers); `overrides` are properties for every node; `is_secured`: TLS on every
-    listener but metrics, nobody without a login or a certificate, and ACLs (local_security.py), None = as the directory has it.
+    listener but metrics, nobody without a login or a certificate, and ACLs (local_security.py), None = as the directory has it;
+    `brokers_per_host`: so many brokers, in the order of their ids, say that they are on one host, None = each is one of its own.
     Methods are for one thread at a time. Raises LocalClusterError with a hint.
     """
 
@@ -104,10 +105,12 @@ class LocalCluster:
         roles: Roles = "combined",
         overrides: Mapping[str, str] | None = None,
         is_secured: bool | None = None,
+        brokers_per_host: int | None = None,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.base_port = base_port
         self.overrides = dict(overrides or {})
+        self._brokers_per_host = brokers_per_host
         self._lock: IO[bytes] | None = None
         self._lifeline: tuple[int, int] | None = None
         """The pipe that is the nodes' standard input: (what they read, what nobody writes)."""
@@ -492,6 +495,8 @@ class LocalCluster:
         }
         if node.is_controller:  # a broker's own does not count
             properties["min.insync.replicas"] = str(max(1, replicas - 1))
+        if node.is_broker and self._brokers_per_host is not None:
+            properties["broker.host"] = f"host-{self.brokers.index(node) // self._brokers_per_host + 1}"
         if listeners:
             properties["listeners"] = ",".join(listeners)
         if advertised:

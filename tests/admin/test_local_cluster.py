@@ -74,6 +74,15 @@ def test_nodes_listen_at_fixed_offsets_from_the_first_port(cluster: LocalCluster
     assert cluster.bootstrap_servers == ",".join(f"127.0.0.1:{base_port + i}" for i in range(3))
 
 
+def test_brokers_are_put_on_hosts_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, nodes=5, roles="separate", brokers_per_host=2)
+    hosts = [cluster.properties(node.id)["broker.host"] for node in cluster.brokers]
+    assert hosts == ["host-1", "host-1", "host-2", "host-2", "host-3"]
+    assert not [node for node in cluster.controllers if "broker.host" in cluster.properties(node.id)]
+    alone = LocalCluster(tmp_path / "other", nodes=2)
+    assert "broker.host" not in alone.properties(1)
+
+
 def test_every_voter_is_formatted_with_the_same_voters(cluster: LocalCluster) -> None:
     voters = []
     for node_id in (1, 2, 3):

@@ -48,6 +48,11 @@ class _Stopped(Exception):
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-n", "--nodes", type=click.IntRange(1, 10), help="Nodes, each broker and controller; default 3.")
+@click.option(
+    "--brokers-per-host",
+    type=click.IntRange(1, 10),
+    help="So many brokers say that they are on one host (broker.host), and are lost with it.",
+)
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Directory that keeps the cluster.")
 @click.option(
     "--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end unless the nodes failed."
@@ -68,6 +73,7 @@ class _Stopped(Exception):
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def dev(
     nodes: int | None,
+    brokers_per_host: int | None,
     data: Path | None,
     ephemeral: bool,
     port: int | None,
@@ -106,6 +112,7 @@ def dev(
             base_port=find_dev_port() if port is None else port,
             overrides=properties,
             is_secured=True if is_secured else None,
+            brokers_per_host=brokers_per_host,
         )
         if overrides and (refusal := cluster.find_refusal()) is not None:
             raise click.UsageError(f"--set: {refusal}")
