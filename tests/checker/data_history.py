@@ -19,6 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
+from tests.checker.share_events import DeadLetter, Delivered, Settled, ShareGroup
 from tests.checker.transaction_events import Held, Taken, Transaction, Written
 
 OK = "ok"
@@ -207,6 +208,10 @@ Event = (
     | Taken
     | Transaction
     | Held
+    | ShareGroup
+    | Delivered
+    | Settled
+    | DeadLetter
     | Fault
 )
 _KINDS: dict[str, Any] = {
@@ -225,6 +230,10 @@ _KINDS: dict[str, Any] = {
         Taken,
         Transaction,
         Held,
+        ShareGroup,
+        Delivered,
+        Settled,
+        DeadLetter,
         Fault,
     )
 }
@@ -242,9 +251,11 @@ def decode(line: str) -> Event:
         made = _KINDS[fields.pop("kind")](**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of a history ({error!r}): {line[:200]}") from error
-    if isinstance(made, Poll):
+    if isinstance(made, Poll | Delivered):
         pairs = {key: [(offset, value) for offset, value in records] for key, records in made.records.items()}
         object.__setattr__(made, "records", pairs)
+    elif isinstance(made, Settled):
+        object.__setattr__(made, "offsets", [(offset, count, how) for offset, count, how in made.offsets])
     elif isinstance(made, Replica) and made.epochs is not None:
         object.__setattr__(made, "epochs", [(epoch, start) for epoch, start in made.epochs])
     elif isinstance(made, Transaction):
@@ -296,6 +307,10 @@ class History:
         self.transactions: list[Transaction] = sorted(last.values(), key=lambda each: each.begun)
         self.takings: list[Taken] = sorted(of[Taken.kind], key=lambda event: event.at)
         self.held: list[Held] = of[Held.kind]
+        self.share_groups: list[ShareGroup] = of[ShareGroup.kind]
+        self.delivered: list[Delivered] = sorted(of[Delivered.kind], key=lambda event: event.begun)
+        self.settled: list[Settled] = sorted(of[Settled.kind], key=lambda event: event.ended)
+        self.dead_letters: list[DeadLetter] = of[DeadLetter.kind]
         self.sends: list[Send] = [*of[Send.kind], *(send for each in self.transactions for send in _sends_of(each))]
         self.polls: list[Poll] = sorted(of[Poll.kind], key=lambda poll: poll.begun)
         self.assignments: list[Assignment] = sorted(of[Assignment.kind], key=lambda event: event.at)

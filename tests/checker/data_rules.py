@@ -5,8 +5,8 @@ Invariants: a rule accuses only what no correct cluster can do, whatever was los
             lies before the log's last start was deleted at an unknown time.
 Read next:  RULES and WAITING below.
 
-Names and numbers are those of Jepsen's Kafka workload where it has them. Those of transactions are in transaction_rules.py. What is
-judged elsewhere is in WAITING, with the reason.
+Names and numbers are those of Jepsen's Kafka workload where it has them. Those of transactions are in transaction_rules.py, those of
+share groups, S1 to S7, in share_rules.py. What is judged elsewhere is in WAITING, with the reason.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ from tests.checker.data_history import (
     History,
     Poll,
     Send,
+)
+from tests.checker.share_rules import (
+    counts_beyond_the_limit,
+    dead_letters_of_the_living,
+    doubled_dead_letters,
+    missing_dead_letters,
+    never_delivered,
+    settled_records_delivered_again,
+    settled_twice,
 )
 from tests.checker.transaction_rules import (
     accepted_late_ends,
@@ -464,6 +473,13 @@ RULES = (
     Rule("E16", "replicas differ", replicas_differ),
     Rule("E16e", "leader epochs of replicas differ", epoch_caches_differ),
     Rule("E18", "a process failed", unasked_ends),
+    Rule("S1", "a settled record is delivered again", settled_records_delivered_again),
+    Rule("S2", "a record is settled twice", settled_twice),
+    Rule("S3", "a record is delivered too often", counts_beyond_the_limit),
+    Rule("S4", "a record is never delivered", never_delivered),
+    Rule("S5", "a dead letter is missing", missing_dead_letters),
+    Rule("S6", "a record has several dead letters", doubled_dead_letters, is_error=False),
+    Rule("S7", "an accepted record is dead", dead_letters_of_the_living),
 )
 WAITING = {
     "E13 of the LSO": "judged by the readers of broker/barnabas_simulation/transactions.py",

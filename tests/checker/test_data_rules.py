@@ -38,6 +38,7 @@ from tests.checker.data_history import (
     read_events,
 )
 from tests.checker.data_rules import RULES, WAITING, errors, judge
+from tests.checker.test_share_rules import BAD as BAD_SHARES
 from tests.checker.test_transaction_rules import BAD as BAD_TRANSACTIONS
 
 K = "t-0"
@@ -256,14 +257,14 @@ def test_a_bad_history_is_accused_by_the_rule_it_breaks(name: str) -> None:
 
 def test_there_is_a_bad_history_for_every_rule_that_fails_a_run() -> None:
     assert len(BAD) >= 25
-    assert {rule for rule, _ in [*BAD.values(), *BAD_TRANSACTIONS.values()]} == {
+    assert {rule for rule, _ in [*BAD.values(), *BAD_TRANSACTIONS.values(), *BAD_SHARES.values()]} == {
         rule.name for rule in RULES if rule.is_error
     }
 
 
 def test_every_rule_of_the_list_is_judged_or_waits_with_a_reason() -> None:
     named = {name.split()[0] for name in WAITING} | {rule.name.rstrip("rislgcezdt") for rule in RULES}
-    assert named == {f"E{number}" for number in range(1, 19)}
+    assert named == {*(f"E{number}" for number in range(1, 19)), *(f"S{number}" for number in range(1, 8))}
     assert all(WAITING.values())
 
 
