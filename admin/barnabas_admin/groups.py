@@ -21,6 +21,7 @@ from barnabas_wire.kafka.messages.consumer_group_describe import ConsumerGroupDe
 from barnabas_wire.kafka.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from barnabas_wire.kafka.messages.consumer_group_describe import Member as ConsumerGroupMember
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
+from barnabas_wire.kafka.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestGroup
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.offset_fetch import (
@@ -29,6 +30,9 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas_wire.kafka.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from barnabas_wire.kafka.messages.share_group_describe import Member as ShareGroupMember
+from barnabas_wire.kafka.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas_wire.kafka.messages.streams_group_describe import Assignment as StreamsAssignment
 from barnabas_wire.kafka.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from barnabas_wire.kafka.messages.streams_group_describe import Member as StreamsGroupMember
@@ -159,11 +163,12 @@ async def _alone(client: ClusterClient, group: str, only: Collection[TopicPartit
 
 
 async def _describe_consumers(described: Any, ask: Callable[[Any], Awaitable[Any]]) -> None:
-    """DescribeGroups knows no group of the consumer protocol (KIP-848) and no Streams group (KIP-1071): put in what their own APIs say of
-    those. Brokers that do not serve one have none."""
+    """DescribeGroups knows no group of the consumer protocol (KIP-848), no Streams group (KIP-1071) and no share group (KIP-932): put in
+    what their own APIs say of those. Brokers that do not serve one have none."""
     for request, shown in (
         (ConsumerGroupDescribeRequest, _ConsumerGroup),
         (StreamsGroupDescribeRequest, _StreamsGroup),
+        (ShareGroupDescribeRequest, _ShareGroup),
     ):
         unknown = [each.group_id for each in described.groups if _is_unknown(each)]
         if not unknown:
@@ -176,6 +181,11 @@ async def _describe_consumers(described: Any, ask: Callable[[Any], Awaitable[Any
             continue
         found = {each.group_id: shown(each) for each in answer.groups if not each.error_code}
         described.groups = [found.get(each.group_id, each) for each in described.groups]
+    shares = {each.group_id: each for each in described.groups if isinstance(each, _ShareGroup)}
+    if shares:
+        wanted = DescribeShareGroupOffsetsRequest([RequestGroup(group, None) for group in shares])
+        for answered in (await ask(wanted)).groups:
+            shares[answered.group_id].take(answered)
 
 
 class _ConsumerGroup:
@@ -211,6 +221,36 @@ class _StreamsGroup:
             for part in (topology.subtopologies if topology is not None and topology.subtopologies else ())
         }
         self.members = [_StreamsMember(member, read) for member in described.members]
+
+
+class _ShareGroup:
+    """A share group, likewise, with how far it is: nothing of that is committed as offsets."""
+
+    error_code = 0
+    protocol_type = "share"
+
+    def __init__(self, described: DescribedShareGroup) -> None:
+        self.group_id = described.group_id
+        self.group_state = described.group_state
+        self.protocol_data = described.assignor_name
+        self.epoch = described.group_epoch
+        self.assignment_epoch = described.assignment_epoch
+        self.members = described.members
+        self.starts: dict[TopicPartition, int] = {}
+        self.lags: dict[TopicPartition, int] = {}
+        """Records that are not finished; not the distance of start and end, between which some are."""
+        self.offsets_error = 0
+
+    def take(self, answered: Any) -> None:
+        """What DescribeShareGroupOffsets says of it."""
+        self.offsets_error = answered.error_code
+        for topic in answered.topics:
+            for entry in topic.partitions:
+                key = TopicPartition(topic.topic_name, entry.partition_index)
+                if entry.start_offset >= 0:
+                    self.starts[key] = entry.start_offset
+                if entry.lag >= 0:
+                    self.lags[key] = entry.lag
 
 
 class _StreamsMember(NamedTuple):
@@ -251,10 +291,10 @@ def _read_states(
         _State(
             each.group_id,
             each,
-            committed.get(each.group_id, {}),
+            each.starts if isinstance(each, _ShareGroup) else committed.get(each.group_id, {}),
             coordinator,
             [_member(member) for member in each.members],
-            errors.get(each.group_id, 0),
+            each.offsets_error if isinstance(each, _ShareGroup) else errors.get(each.group_id, 0),
             only,
         )
         for each in described.groups
@@ -310,7 +350,10 @@ async def _ends(
 
 
 def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    share = state.described if isinstance(state.described, _ShareGroup) else None
     owners = {partition: member for member in state.members for partition in member["partitions"]}
+    if share is not None:
+        owners = {}  # several members may have a partition
     rows = []
     for partition in sorted(state.partitions):
         offset, end = state.committed.get(partition), ends.get(partition)
@@ -321,19 +364,19 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
                 "partition": partition.partition,
                 "committed": offset,
                 "end": end,
-                "lag": None if end is None or offset is None else max(0, end - offset),
+                "lag": share.lags.get(partition) if share is not None else _distance(offset, end),
                 "member": owner.get("member"),
                 "client": owner.get("client"),
                 "host": owner.get("host"),
             }
         )
     of_consumers = {}
-    if isinstance(state.described, _ConsumerGroup | _StreamsGroup):
+    if isinstance(state.described, _ConsumerGroup | _StreamsGroup | _ShareGroup):
         of_consumers = {"epoch": state.described.epoch, "assignment_epoch": state.described.assignment_epoch}
     return {
         "group": state.group,
         "state": state.described.group_state,
-        "type": "consumer" if of_consumers else "classic",
+        "type": "share" if share is not None else "consumer" if of_consumers else "classic",
         "protocol_type": state.described.protocol_type,
         "protocol": state.described.protocol_data,
         **of_consumers,
@@ -347,6 +390,10 @@ def _fields(state: _State, ends: Mapping[TopicPartition, int]) -> dict[str, Any]
     }
 
 
+def _distance(offset: int | None, end: int | None) -> int | None:
+    return None if end is None or offset is None else max(0, end - offset)
+
+
 def _member(member: Any) -> dict[str, Any]:
     if isinstance(member, ConsumerGroupMember):
         return {
@@ -358,6 +405,22 @@ def _member(member: Any) -> dict[str, Any]:
             "epoch": member.member_epoch,
             "to_give_up": _partition_count(member.assignment) - _shared_count(member),
             "to_get": _partition_count(member.target_assignment) - _shared_count(member),
+            "partitions": [
+                TopicPartition(topic.topic_name, partition)
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ],
+        }
+    if isinstance(member, ShareGroupMember):
+        return {
+            "member": member.member_id,
+            "instance_id": None,
+            "client": member.client_id,
+            "host": member.client_host.removeprefix("/"),
+            "protocol": "share",
+            "epoch": member.member_epoch,
+            "to_give_up": 0,
+            "to_get": 0,
             "partitions": [
                 TopicPartition(topic.topic_name, partition)
                 for topic in member.assignment.topic_partitions

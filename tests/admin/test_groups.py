@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,12 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import ClusterView, ListedOffset, Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
-from barnabas_wire.kafka.messages import consumer_group_describe, streams_group_describe
+from barnabas_wire.kafka.messages import (
+    consumer_group_describe,
+    describe_share_group_offsets,
+    share_group_describe,
+    streams_group_describe,
+)
 from barnabas_wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -44,6 +50,8 @@ class Cluster:
         self.consumers: dict[str, consumer_group_describe.DescribedGroup] = {}
         """Groups of the consumer protocol."""
         self.streams: dict[str, streams_group_describe.DescribedGroup] = {}
+        self.shares: dict[str, tuple[share_group_describe.DescribedGroup, Any]] = {}
+        """Share groups, and what is told of their offsets."""
         self.without_leader: set[tuple[str, int]] = set()
         self.silent: set[tuple[str, int]] = set()
         """Partitions whose leader does not answer."""
@@ -76,6 +84,13 @@ class Cluster:
                     ),
                 ]
             )
+        if isinstance(request, share_group_describe.ShareGroupDescribeRequest):
+            absent = share_group_describe.DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+            found = [self.shares.get(each, (replace(absent, group_id=each), None))[0] for each in request.group_ids]
+            return share_group_describe.ShareGroupDescribeResponse(groups=found)
+        if isinstance(request, describe_share_group_offsets.DescribeShareGroupOffsetsRequest):
+            told = [self.shares[each.group_id][1] for each in request.groups]
+            return describe_share_group_offsets.DescribeShareGroupOffsetsResponse(groups=told)
         assert isinstance(request, OffsetFetchRequest) and version_max == 9, "topics by name"
         return OffsetFetchResponse(groups=[self._offsets(here, each) for each in request.groups])
 
@@ -196,6 +211,7 @@ async def test_of_the_partitions_asked_about_alone_are_offsets_and_ends_had(clus
         "DescribeGroupsRequest": 2,
         "ConsumerGroupDescribeRequest": 1,
         "StreamsGroupDescribeRequest": 1,
+        "ShareGroupDescribeRequest": 1,
         "OffsetFetchRequest": 2,
         "metadata": 1,
         "list_offsets": 1,
@@ -289,3 +305,36 @@ async def test_a_streams_group_is_described_with_its_tasks(cluster: Cluster) -> 
     assert (member["protocol"], member["process"], member["to_give_up"], member["to_get"]) == ("streams", "p", 1, 1)
     assert member["tasks"] == {"active": ["0_0", "0_1"], "standby": ["1_2"], "warmup": []}
     assert [row["member"] for row in found["partitions"]] == ["m"]
+
+
+async def test_a_share_group_is_described_with_what_it_has_not_finished(cluster: Cluster) -> None:
+    """Of a partition that has not begun nothing is known; the lag is what the brokers say, not the distance to the end."""
+    orders = consumer_group_describe.TopicPartitions(topic_name="orders", partitions=[0, 1])
+    described = share_group_describe.DescribedGroup(
+        group_id="workers",
+        group_state="Stable",
+        group_epoch=5,
+        assignment_epoch=5,
+        assignor_name="simple",
+        members=[
+            share_group_describe.Member(
+                member_id=name,
+                member_epoch=5,
+                client_host="/127.0.0.1",
+                assignment=consumer_group_describe.Assignment(topic_partitions=[orders]),
+            )
+            for name in ("m", "n")
+        ],
+    )
+    partitions = [
+        describe_share_group_offsets.ResponsePartition(partition_index=0, start_offset=60, lag=7),
+        describe_share_group_offsets.ResponsePartition(partition_index=1, start_offset=-1, lag=-1),
+    ]
+    topics = [describe_share_group_offsets.ResponseTopic(topic_name="orders", partitions=partitions)]
+    cluster.shares["workers"] = (described, describe_share_group_offsets.ResponseGroup("workers", topics))
+    cluster.offsets_errors["workers"] = ErrorCode.GROUP_ID_NOT_FOUND  # it has committed nothing
+    found = (await describe_groups(client(cluster), {"workers": 1}))["workers"]
+    assert (found["type"], found["protocol"], found["state"], found["epoch"]) == ("share", "simple", "Stable", 5)
+    rows = [(row["partition"], row["committed"], row["end"], row["lag"], row["member"]) for row in found["partitions"]]
+    assert rows == [(0, 60, 100, 7, None), (1, None, 50, None, None)]
+    assert found["total_lag"] == 7 and [len(member["partitions"]) for member in found["members"]] == [2, 2]
