@@ -32,6 +32,8 @@ from barnabas_wire.client.properties import client_security
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_wire.kafka.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestGroup
 from barnabas_wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
@@ -48,7 +50,10 @@ SINGLE_GROUP_VERSION_MAX = 7
 """From version 8 on OffsetFetch asks about many groups at once."""
 CONSUMER = "consumer"
 """Type of groups that have epochs (KIP-848)."""
-INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+SHARE = "share"
+GROUP_RESOURCE = 32
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 
 Row = dict[str, Any]
 
@@ -163,6 +168,40 @@ def _committed(cluster: BlockingCluster, group: str) -> Iterator[tuple[TopicPart
                 yield TopicPartition(topic.name, entry.partition_index), entry
 
 
+def _share_groups(cluster: BlockingCluster) -> Iterator[Row]:
+    view = cluster.metadata(None)
+    for broker in sorted(view.brokers.values()):
+        listed = cluster.call_checked(ListGroupsRequest(), broker=broker).groups
+        for group in sorted(each.group_id for each in listed if each.group_type == SHARE):
+            dead = _dead_letter_topic(cluster, group)
+            begin, end = (
+                cluster.list_offsets(
+                    dict.fromkeys(_led(view, [TopicPartition(dead, part) for part in view.topics.get(dead, {})]), spec)
+                )
+                for spec in (EARLIEST, LATEST)
+            )
+            letters = sum(end[key] - begin.get(key, 0) for key in end) if dead in view.topics else None
+            answer = cluster.call(DescribeShareGroupOffsetsRequest([RequestGroup(group, None)]), broker=broker)
+            for topic in answer.groups[0].topics:
+                for part in topic.partitions:
+                    yield {
+                        "group": group,
+                        "topic": topic.topic_name,
+                        "partition": part.partition_index,
+                        "start": None if part.start_offset < 0 else part.start_offset,
+                        "backlog": None if part.lag < 0 else part.lag,
+                        "deadLetterTopic": dead or None,
+                        "deadLetters": letters,
+                    }
+
+
+def _dead_letter_topic(cluster: BlockingCluster, group: str) -> str:
+    """Empty where there is none, or where the reader may not know the group's configs."""
+    resource = DescribeConfigsResource(GROUP_RESOURCE, group, [DEAD_LETTER_TOPIC])
+    found = cluster.call(DescribeConfigsRequest(resources=[resource])).results[0].configs
+    return next((each.value for each in found if each.name == DEAD_LETTER_TOPIC and each.value), "")
+
+
 def _transactions(cluster: BlockingCluster) -> Iterator[Row]:
     for broker in sorted(cluster.metadata([]).brokers.values()):
         listed = cluster.call_checked(ListTransactionsRequest(), broker=broker).transaction_states
@@ -257,6 +296,19 @@ TABLES = {
         ),
         _lag,
         "what each group has committed, and how far that is from the end",
+    ),
+    "share_groups": Table(
+        _columns(
+            group=_STRING,
+            topic=_STRING,
+            partition=_INT,
+            start=_LONG,
+            backlog=_LONG,
+            deadLetterTopic=_STRING,
+            deadLetters=_LONG,
+        ),
+        _share_groups,
+        "how many records of each partition a share group has still to finish; `deadLetters` is all that its dead letter topic holds",
     ),
     "transactions": Table(
         _columns(

@@ -74,6 +74,7 @@ def test_every_table_shows_what_is_there(spark: SparkSession, topics: Topics, op
         joined.member_epoch,
         joined.member_epoch,
     )
+    assert table("share_groups").filter(f"group = '{group}'").collect() == []
     (row,) = table("lag").filter(f"group = '{group}'").collect()
     assert (row.topic, row.partition, row.committed, row.latest, row.lag, row.metadata) == (
         topic,
