@@ -85,6 +85,17 @@ async def _describe(client: ClusterClient, group: str, only: Collection[TopicPar
     return _fields(state, await _ends(client, [state], {}))
 
 
+async def is_share_group(client: ClusterClient, group: str) -> bool:
+    """Whether the group is one of KIP-932, whose offsets are set and deleted in ways of their own. Raises KafkaError, OSError."""
+    try:
+        answer = await client.call_coordinator(group, ShareGroupDescribeRequest(group_ids=[group]))
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return False
+        raise
+    return not answer.groups[0].error_code
+
+
 async def describe_groups(
     client: ClusterClient,
     coordinators: Mapping[str, int],

@@ -188,7 +188,8 @@ async def group_state(client: ClusterClient, group: str) -> str:
 
 
 async def commit_seeks(client: ClusterClient, group: str, plan: list[Seek]) -> None:
-    """Commit what is planned, as one who is no member. Raises KafkaError."""
+    """Commit what is planned, as one who is no member; a share group begins again from there. Raises KafkaError."""
+    from barnabas_admin.groups import is_share_group
     from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.offset_commit import (
         OffsetCommitRequest,
@@ -196,6 +197,9 @@ async def commit_seeks(client: ClusterClient, group: str, plan: list[Seek]) -> N
         OffsetCommitRequestTopic,
     )
 
+    if await is_share_group(client, group):
+        await _alter_share_offsets(client, group, plan)
+        return
     view = await client.metadata(sorted({seek.partition.topic for seek in plan}))
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for item in plan:
@@ -217,6 +221,28 @@ async def commit_seeks(client: ClusterClient, group: str, plan: list[Seek]) -> N
         for part in topic.partitions:
             if part.error_code:
                 raise KafkaError.of(known_code(part.error_code), f"committing for {topic.name}:{part.partition_index}")
+
+
+async def _alter_share_offsets(client: ClusterClient, group: str, plan: list[Seek]) -> None:
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.alter_share_group_offsets import (
+        AlterShareGroupOffsetsRequest,
+        RequestPartition,
+        RequestTopic,
+    )
+
+    by_topic: dict[str, list[RequestPartition]] = {}
+    for item in plan:
+        by_topic.setdefault(item.partition.topic, []).append(RequestPartition(item.partition.partition, item.to))
+    request = AlterShareGroupOffsetsRequest(group, [RequestTopic(*each) for each in by_topic.items()])
+    answer = await client.call_coordinator(group, request)
+    if answer.error_code:
+        raise KafkaError.of(known_code(answer.error_code), f"setting offsets of {group}")
+    for topic in answer.responses:
+        for part in topic.partitions:
+            if part.error_code:
+                where = f"{topic.topic_name}:{part.partition_index}"
+                raise KafkaError.of(known_code(part.error_code), f"setting the offset of {where}")
 
 
 def _show_seek(invocation: Invocation, group: str, state: str, plan: list[Seek], *, is_executing: bool) -> None:
@@ -299,7 +325,11 @@ def _print_group_outcomes(invocation: Invocation, items: list[dict[str, Any]]) -
 @yes_option
 @common_options
 def delete_offsets(invocation: Invocation, group: str, topics: tuple[str, ...], yes: bool) -> None:
-    """Forget where a group has read to in topics. Refused for a topic that a member subscribes to."""
+    """Forget where a group has read to in topics. Refused for a topic that a member subscribes to.
+
+    A share group forgets whole topics, and only while it has no members.
+    """
+    from barnabas_admin.groups import is_share_group
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.offset_delete import (
@@ -312,6 +342,8 @@ def delete_offsets(invocation: Invocation, group: str, topics: tuple[str, ...], 
     confirm(f"{group} forgets where it has read to in {', '.join(wanted)}", typed=group, yes=yes)
 
     async def work(client: ClusterClient) -> list[dict[str, Any]]:
+        if await is_share_group(client, group):
+            return await _delete_share_offsets(client, group, wanted)
         _, committed = await committed_offsets(client, group, is_new_allowed=False)
         known = {p: o for p, o in committed.items() if p.topic in wanted}
         partitions = [p for p in known if (only := wanted[p.topic]) is None or p.partition in only]
@@ -342,6 +374,25 @@ def delete_offsets(invocation: Invocation, group: str, topics: tuple[str, ...], 
         ]
 
     _print_group_outcomes(invocation, run_with_cluster(invocation, work))
+
+
+async def _delete_share_offsets(
+    client: ClusterClient, group: str, wanted: dict[str, list[int] | None]
+) -> list[dict[str, Any]]:
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, RequestTopic
+
+    named = [topic for topic, partitions in wanted.items() if partitions is not None]
+    if named:
+        raise click.UsageError(f"a share group forgets whole topics: name {named[0]} without partitions")
+    request = DeleteShareGroupOffsetsRequest(group, [RequestTopic(topic) for topic in wanted])
+    answer = await client.call_coordinator(group, request)
+    if answer.error_code:
+        raise KafkaError.of(known_code(answer.error_code), f"deleting offsets of {group}")
+    return [
+        {"group": group, "topic": topic.topic_name, "partition": None, "code": known_code(topic.error_code)}
+        for topic in answer.responses
+    ]
 
 
 @click.command()
