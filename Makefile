@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-shares bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -119,6 +119,9 @@ bench-spark: ## Spark's reads and writes through our format and through its own 
 
 bench-transactions: ## commits, reads of committed data and copies beside Apache Kafka: ARGS="--rows PREFIX --rounds 3"
 	@$(PY) -m tests.bench.transactions --json bench-transactions.json $(ARGS)
+
+bench-shares: ## records of a share group that are accepted one by one, beside Apache Kafka: ARGS="--rounds 3"
+	@$(PY) -m tests.bench.shares --json bench-shares.json $(ARGS)
 
 bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and with a cleaner at work
 	@$(PY) -m tests.bench.compaction

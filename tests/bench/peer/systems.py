@@ -131,6 +131,8 @@ class Apache:
                     "controller.quorum.voters": voters,
                     "default.replication.factor": str(NODES),
                     "offsets.topic.replication.factor": str(NODES),
+                    "share.coordinator.state.topic.min.isr": "2",
+                    "share.coordinator.state.topic.replication.factor": str(NODES),
                 },
                 flags=APACHE_FLAGS,
                 version=KAFKA_VERSION,
