@@ -22,7 +22,7 @@ from barnabas_broker.host.config import HostConfig
 from barnabas_broker.node.properties import known_keys
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
-from docs.kafka_apis import KAFKA, KAFKA_RANGES, NOT_SERVED
+from docs.kafka_apis import KAFKA, KAFKA_RANGES, LISTED_WHEN, NOT_SERVED
 from pyspark_barnabas.kafka_properties import REFUSED, OptionRow
 from pyspark_barnabas.options import OPTIONS as SOURCE_OPTIONS
 from pyspark_barnabas.sink_options import SINK_OPTIONS
@@ -114,7 +114,7 @@ def api_page() -> str:
     for key in sorted(APIS.keys() | KAFKA_RANGES.keys()):
         served = APIS.get(key)
         ours = None if served is None else (served.min_version, served.max_version)
-        name, note = ApiKey(key).name, NOT_SERVED.get(ApiKey(key), "")
+        name, note = ApiKey(key).name, {**NOT_SERVED, **LISTED_WHEN}.get(ApiKey(key), "")
         rows.append(
             f"| {int(key)} | {name} | {versions_cell(ours)} | {versions_cell(KAFKA_RANGES.get(ApiKey(key)))} | {cell(note)} |"
         )
@@ -122,7 +122,9 @@ def api_page() -> str:
         f"{NOTE}# APIs and versions\n\nWhat a broker's Kafka listener serves, from the handler table, beside Apache Kafka {KAFKA}. "
         "Between brokers and controllers Barnabas speaks gRPC; Kafka's APIs for that are left out, and so are versions that Kafka does "
         "not offer yet.\n\n"
-        f"| key | API | Barnabas | Apache Kafka {KAFKA} | why not |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        f"| key | API | Barnabas | Apache Kafka {KAFKA} | why not, or when |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
     )
 
 

@@ -13,7 +13,6 @@ from barnabas_wire.kafka.messages import ApiKey
 
 KAFKA: Final = "4.4"
 _SHARE: Final = "share groups (KIP-932) are not built"
-_TELEMETRY: Final = "client telemetry (KIP-714) is not built; a Kafka broker without a receiver does not list it either"
 
 KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.PRODUCE: (3, 13),
@@ -100,8 +99,6 @@ KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
 
 NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between the directories of a broker",
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _TELEMETRY,
-    ApiKey.PUSH_TELEMETRY: _TELEMETRY,
     ApiKey.SHARE_GROUP_HEARTBEAT: _SHARE,
     ApiKey.SHARE_GROUP_DESCRIBE: _SHARE,
     ApiKey.SHARE_FETCH: _SHARE,
@@ -111,3 +108,12 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _SHARE,
 }
 """API -> why no version of it is served. Of every other one Barnabas serves all of Kafka's versions."""
+
+_RECEIVER: Final = (
+    "listed in ApiVersions while `telemetry.receiver` is on, as Kafka lists it with a plugin that receives it"
+)
+LISTED_WHEN: Final[Mapping[ApiKey, str]] = {
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _RECEIVER,
+    ApiKey.PUSH_TELEMETRY: _RECEIVER,
+}
+"""API -> when clients are told that it is served, where that is not always."""

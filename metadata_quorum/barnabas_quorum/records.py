@@ -26,6 +26,8 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
+    """Which metrics clients push (KIP-714). Needs metadata.version 8."""
     GROUP = 32
 
 

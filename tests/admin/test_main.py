@@ -275,8 +275,8 @@ def test_cluster_info_as_text(run: Run) -> None:
 def test_a_metadata_version_that_may_be_raised_is_reported(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.image = make_image(metadata_version=2)
     assert run.json("cluster", "info")["metadata_version"] == 2
-    assert "metadata.version 7: barnabas cluster features upgrade" in run("cluster", "info").stderr
-    admin_server.node.image = make_image(metadata_version=7)
+    assert "metadata.version 8: barnabas cluster features upgrade" in run("cluster", "info").stderr
+    admin_server.node.image = make_image(metadata_version=8)
     assert not run("cluster", "info").stderr
 
 

@@ -298,6 +298,7 @@ RECORDS: list[Any] = [
     ConfigRecord(resource_type=ConfigResourceType.GROUP, resource_name="g", key="k", value="v"),
     ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="t", key="k", value=""),
     ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name="", key="k", value=None),
+    ConfigRecord(resource_type=ConfigResourceType.CLIENT_METRICS, resource_name="c", key="k", value="v"),
     FeatureLevelRecord(name="metadata.version", level=4),
     ProducerIdsRecord(broker_id=BrokerId(7), broker_epoch=12, next_producer_id=1 << 40),
     NoOpRecord(),

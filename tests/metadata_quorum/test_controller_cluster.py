@@ -107,7 +107,7 @@ def test_a_feature_is_raised_and_a_dry_run_changes_nothing() -> None:
         (("no.such", 0, SAFE), "INVALID_UPDATE_VERSION.*does not know no.such"),
         ((METADATA_VERSION, 1, SAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),
         ((METADATA_VERSION, 1, UNSAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),
-        ((METADATA_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*serves metadata.version 1 to 7"),
+        ((METADATA_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*serves metadata.version 1 to 8"),
         ((KRAFT_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*voter sets"),
         ((ELR_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*never elect a leader"),
         ((ELR_VERSION, -1, SAFE), "INVALID_UPDATE_VERSION.*0 or greater"),

@@ -16,7 +16,13 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_PROOF, SHARE_VERSION
+from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.features import (
+    METADATA_VERSION,
+    METADATA_VERSION_CLIENT_METRICS,
+    METADATA_VERSION_PROOF,
+    SHARE_VERSION,
+)
 from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
@@ -24,7 +30,7 @@ from tests.support.decided_cluster import VALIDATORS, DecidedCluster
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 DELETES = (ConfigChange(key="new.key", operation=DELETE, value=None),)
-TOPIC, BROKER, GROUP = ConfigResourceType
+TOPIC, BROKER, CLIENT_METRICS, GROUP = ConfigResourceType
 
 
 def one() -> DecidedCluster:
@@ -209,3 +215,18 @@ def test_a_level_stays_while_somebody_has_a_key_of_it() -> None:
         with pytest.raises(KafkaError, match=r"topic 't' has share\.key.*; remove it") as caught:
             refuse_lost_to_some(cluster.image, SHARE_VERSION, lower, VALIDATORS)
         assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_subscriptions_of_client_metrics_wait_until_every_node_reads_them() -> None:
+    cluster = one()
+    wanted = alteration(CLIENT_METRICS, "all", ("metrics", SET, "*"))
+    assert alter(cluster, wanted, alteration(CLIENT_METRICS, "", ("metrics", SET, "*"))) == [
+        None,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert cluster.image.configs.get(ConfigResource(CLIENT_METRICS, "all")) == {"metrics": "*"}
+    assert alter(cluster, alteration(CLIENT_METRICS, "all", ("metrics", DELETE, None))) == [None]
+    assert ConfigResource(CLIENT_METRICS, "all") not in cluster.image.configs.resources
+    level = FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_CLIENT_METRICS - 1)
+    cluster.commit(ControllerResult(records=[level], response=None))
+    assert alter(cluster, wanted) == [ErrorCode.UNSUPPORTED_VERSION]

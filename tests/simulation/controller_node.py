@@ -61,6 +61,7 @@ ANYTHING = ConfigValidators(
     topic=lambda *given: given[2],
     broker=lambda *given: given[2],
     group=lambda *given: given[2],
+    client_metrics=lambda *given: given[2],
     topic_as_whole=lambda *_: None,
     levels_of_keys={},
 )

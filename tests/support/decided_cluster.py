@@ -50,6 +50,7 @@ VALIDATORS = ConfigValidators(
     topic=refuse_bad_values,
     broker=refuse_bad_values,
     group=refuse_bad_values,
+    client_metrics=refuse_bad_values,
     topic_as_whole=refuse_odd_company,
     levels_of_keys={
         "new.key": FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_PROOF),

@@ -1,7 +1,8 @@
 """ApiVersions v0-5: what this broker serves, and the finalized features of the cluster.
 
 May touch:  the registry's table, the metadata image.    Must not touch: everything else.
-Invariants: the answer is the table itself but for what waits for a feature level; the response header is v0 in every version (KIP-511).
+Invariants: the answer is the table itself but for what waits for a feature level or a receiver; the response header is v0 in every
+            version (KIP-511).
 Read next:  registry.py.
 
 Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
@@ -30,6 +31,9 @@ from barnabas_wire.kafka.messages.api_versions import (
 
 ANYBODY = (None, -1)
 """Cluster and node of a client that takes whoever answers."""
+SOFTWARE_CHARS_MAX = 256
+"""Of a client's name and version that its connection keeps, each."""
+TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 MIN_ZERO_VERSION = 4
 """First version whose clients take a feature with minimum 0 (KAFKA-17011)."""
 
@@ -41,12 +45,15 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     if meant not in (ANYBODY, (services.cluster_id, services.node_id)):
         is_half = request.cluster_id is None or request.node_id < 0
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST if is_half else ErrorCode.REBOOTSTRAP_REQUIRED)
+    if request.client_software_name:
+        context.software.name = request.client_software_name[:SOFTWARE_CHARS_MAX]
+        context.software.version = request.client_software_version[:SOFTWARE_CHARS_MAX]
     image = services.metadata.image
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
             for key, lowest, highest in VERSIONS_SERVED
-            if _is_offered(key, image.features)
+            if _is_offered(key, image.features, services)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=to_kafka(name, lowest), max_version=to_kafka(name, highest))
@@ -68,6 +75,9 @@ def unsupported_version() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ours])
 
 
-def _is_offered(key: int, features: FeaturesImage) -> bool:
-    """Our own API is offered once its answer is not UNSUPPORTED_VERSION in any case."""
+def _is_offered(key: int, features: FeaturesImage, services: BrokerServices) -> bool:
+    """Our own API is offered once its answer is not UNSUPPORTED_VERSION in any case, telemetry where somebody receives it: Java's
+    clients ask for ever once they see it."""
+    if key in TELEMETRY:
+        return services.telemetry.config.receiver
     return key != ApiKey.PREPARE_TXN or features.has_prepared_transactions

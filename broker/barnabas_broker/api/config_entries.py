@@ -16,6 +16,7 @@ from barnabas_broker.api.services import BrokerKey, ControlServices
 from barnabas_broker.config.group_keys import GROUP_KEYS
 from barnabas_broker.config.loggers import levels
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
+from barnabas_broker.telemetry import subscriptions
 from barnabas_coordination.share_settings import SHARE_KEYS
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
@@ -32,6 +33,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -77,6 +79,8 @@ TOPIC_DEFAULTS = {field.metadata["broker_key"]: field for field in TOPIC_KEYS.va
 
 def is_list(resource_type: int, name: str) -> bool:
     """Whether a key's value is a list of parts, which can be added and taken away; True for a key that is unknown."""
+    if resource_type == ConfigResourceType.CLIENT_METRICS:
+        return name != subscriptions.INTERVAL_MS
     field = (TOPIC_KEYS if resource_type == ConfigResourceType.TOPIC else TOPIC_DEFAULTS).get(name)
     return field is None or _topic_type(field) is ConfigType.LIST
 
@@ -218,6 +222,27 @@ def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> li
                     synonyms=tuple(synonyms),
                 )
             )
+    return entries
+
+
+def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """The keys of a subscription of client metrics (KIP-714), by name."""
+    entries = []
+    for name, default in subscriptions.DEFAULTS.items():
+        synonyms = [Synonym(name, default, ConfigSource.DEFAULT)]
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.CLIENT_METRICS))
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=synonyms[0].value,
+                source=synonyms[0].source,
+                is_read_only=False,
+                type=ConfigType.INT if name == subscriptions.INTERVAL_MS else ConfigType.LIST,
+                doc=subscriptions.DOCS[name],
+                synonyms=tuple(synonyms),
+            )
+        )
     return entries
 
 

@@ -5,11 +5,11 @@ Invariants: every resource of a request is answered once; changes are decided by
             resources gives way to other requests, and its answer is bounded.
 Read next:  config_entries.py (values and their sources).
 
-Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself
-only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
-same as incremental changes that delete every key left out. The log levels of a broker (8) are changed by that broker itself, until
-it stops, and with IncrementalAlterConfigs alone. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs answer get
-INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no client metrics; a group has the keys of the consumer protocol alone.
+Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4), client metrics (16) and groups (32). A
+broker describes itself only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all.
+AlterConfigs is the same as incremental changes that delete every key left out. The log levels of a broker (8) are changed by that
+broker itself, until it stops, and with IncrementalAlterConfigs alone. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs
+answer get INVALID_REQUEST (Kafka has no bound). Difference from Kafka: a group has no keys of share groups.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from barnabas_broker.api.config_entries import (
     ConfigEntry,
     TopicEntries,
     broker_entries,
+    client_metrics_entries,
     cluster_entries,
     group_entries,
     is_list,
@@ -34,6 +35,7 @@ from barnabas_broker.api.services import ControlServices
 from barnabas_broker.config.loggers import change_levels
 from barnabas_broker.config.loggers import levels as current_levels
 from barnabas_broker.security.access import Access
+from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
@@ -41,6 +43,7 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.features import METADATA_VERSION_CLIENT_METRICS
 from barnabas_quorum.image.rights import ALTER_CONFIGS, CLUSTER, DESCRIBE_CONFIGS, GROUP, TOPIC
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_quorum.records_security import AclOperation
@@ -67,9 +70,10 @@ from barnabas_wire.kafka.schema import encode_element, join_elements
 
 BROKER_LOGGER = 8
 """Kafka's resource type for the log levels of one broker (KIP-412). They are never in the metadata."""
-LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, BROKER_LOGGER, 16))
-"""Kafka's: topics, brokers, groups, loggers of brokers, client metrics; of the last there are none here."""
+LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, BROKER_LOGGER))
+"""Kafka's: topics, brokers, groups, client metrics, loggers of brokers."""
 
+CLIENT_METRICS = "subscriptions of client metrics"
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Of one DescribeConfigs answer: 10,000 topics without documentation."""
 ENTRIES_PER_TURN = 1_000
@@ -184,6 +188,11 @@ def _entries(services: ControlServices, resource: DescribeConfigsResource) -> li
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
         group = ConfigResource(ConfigResourceType.GROUP, name)
         return group_entries(services, services.metadata.image.configs.get(group))
+    if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a subscription of client metrics needs a name")
+        subscription = ConfigResource(ConfigResourceType.CLIENT_METRICS, name)
+        return client_metrics_entries(services.metadata.image.configs.get(subscription))
     if resource.resource_type == BROKER_LOGGER:
         _check_own_loggers(services, name)
         return logger_entries()
@@ -305,6 +314,10 @@ async def _alter(
                 _check_own_loggers(services, key[1])
                 logger_levels[key] = _logger_levels(changes)
             else:
+                if (
+                    key[0] == ConfigResourceType.CLIENT_METRICS
+                ):  # a controller of a former version would not know the type
+                    require_metadata_version(services.metadata.image, METADATA_VERSION_CLIENT_METRICS, CLIENT_METRICS)
                 sent[key] = _alteration(key, changes)
         except KafkaError as error:
             outcomes[key] = error
@@ -332,7 +345,7 @@ def _require(access: Access, operation: AclOperation, resource_type: int, name: 
         access.require(operation, TOPIC, name)
     elif resource_type == ConfigResourceType.GROUP:
         access.require(operation, GROUP, name)
-    elif resource_type in (ConfigResourceType.BROKER, BROKER_LOGGER):
+    elif resource_type in (ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, BROKER_LOGGER):
         access.require(operation, CLUSTER)
 
 
@@ -386,11 +399,11 @@ def _unknown_type(resource_type: int) -> KafkaError:
 def list_config_resources_(
     services: ControlServices, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics, brokers, their loggers, and groups that have configs. v0 asks for client metrics alone: there are none."""
-    if context.api_version == 0:
-        return ListConfigResourcesResponse()
+    """Topics, brokers, their loggers, and groups and client metrics that have configs. v0 asks for client metrics alone."""
     image = services.metadata.image
     kinds = set(request.resource_types) or {BROKER_LOGGER, *(int(kind) for kind in ConfigResourceType)}
+    if context.api_version == 0:
+        kinds = {ConfigResourceType.CLIENT_METRICS}
     if not kinds <= LISTABLE_RESOURCE_TYPES:
         raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, f"there is no such resource among {sorted(kinds)}")
     found: list[tuple[int, str]] = []
@@ -400,8 +413,9 @@ def list_config_resources_(
         found += [(ConfigResourceType.BROKER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
     if BROKER_LOGGER in kinds:
         found += [(BROKER_LOGGER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
-    if ConfigResourceType.GROUP in kinds:
-        found += [(kind, name) for kind, name in sorted(image.configs.resources) if kind is ConfigResourceType.GROUP]
+    named_by_configs = kinds & {ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
+    if named_by_configs:
+        found += [(kind, name) for kind, name in sorted(image.configs.resources) if kind in named_by_configs]
     return ListConfigResourcesResponse(
         config_resources=[
             list_config_resources.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found

@@ -23,6 +23,14 @@ HELD_MAX: Final = 64
 
 
 @dataclass(slots=True)
+class ClientSoftware:
+    """What a client called itself in ApiVersions (KIP-511); of its connection."""
+
+    name: str = "unknown"
+    version: str = "unknown"
+
+
+@dataclass(slots=True)
 class RequestContext:
     """Who asks what, when."""
 
@@ -48,6 +56,8 @@ class RequestContext:
     """Whether nothing may be changed; read by the handlers of messages that cannot say so themselves."""
     session: SaslSession | None = None
     """The login of the connection; None where its listener has no SASL."""
+    client_port: int = 0
+    software: ClientSoftware = field(default_factory=ClientSoftware)
     held: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Of the connection: what it holds beyond an answer, by name, with what lets go of it; see `hold`."""
 

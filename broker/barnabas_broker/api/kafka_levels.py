@@ -25,6 +25,7 @@ KAFKA_METADATA_VERSIONS: Final[Mapping[int, tuple[int, str]]] = {
     5: (26, "4.1-IV0"),
     6: (27, "4.1-IV1"),
     7: (28, "4.2-IV0"),
+    8: (29, "4.2-IV1"),
 }
 """Ours -> Kafka's level and its name, as MetadataVersion of Kafka 4.4.0 has them."""
 _OURS: Final = {kafka: ours for ours, (kafka, _) in KAFKA_METADATA_VERSIONS.items()}

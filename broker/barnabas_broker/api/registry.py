@@ -97,6 +97,7 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1),
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0),
     },
+    "telemetry": {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)},
     "tokens": {
         ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
         ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),

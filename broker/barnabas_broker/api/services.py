@@ -18,6 +18,7 @@ from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
+from barnabas_broker.telemetry.receiver import ClientTelemetry
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
@@ -125,5 +126,7 @@ class BrokerServices(ControlServices):
     """Encoded Metadata answers of the current image."""
     streams_topics: set[str] = field(default_factory=set)
     """Internal topics of Streams groups that this broker is having made now."""
+    telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
+    """What clients push of their own metrics; by default nobody receives it."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)
     """Refuses what this version does not serve."""

@@ -128,6 +128,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
+        self.client_port = peer[1] if peer else 0
         if self._listener.name in self._listener.services.auto_listeners:
             self.reached_at = address_as_text(transport.get_extra_info("sockname"))
         self.last_active = perf_counter()

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from barnabas_broker.api import registry
 from barnabas_broker.api.api_versions import unsupported_version
-from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.context import ClientSoftware, RequestContext
 from barnabas_broker.api.sasl import LOGIN_BYTES_MAX
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ChargedSlot, QuotaCharge, ResponseSlot
@@ -110,6 +110,7 @@ class ClientRequests:
         "access",
         "charge",
         "client_host",
+        "client_port",
         "guard",
         "held",
         "is_of_broker",
@@ -119,6 +120,7 @@ class ClientRequests:
         "quota",
         "reached_at",
         "scrutiny",
+        "software",
     )
     _listener: RequestListener
 
@@ -142,6 +144,8 @@ class ClientRequests:
         self.is_of_broker = False
         """Whether another broker fetched over it."""
         self.client_host = ""
+        self.client_port = 0
+        self.software = ClientSoftware()
         self.reached_at = ""
         self.principal = ANONYMOUS
         """Who the client is, "User:NAME"."""
@@ -266,6 +270,8 @@ class ClientRequests:
                 principal=self.principal,
                 access=self.access,
                 session=self._session,
+                client_port=self.client_port,
+                software=self.software,
                 held=self.held,
             )
             if self.charge is not None:

@@ -28,6 +28,7 @@ from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.topic_settings import LEVELS_OF_KEYS, TopicSettings
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.security.doors import DIAL_PLAINTEXT
+from barnabas_broker.telemetry.subscriptions import subscription_value
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.guard import RequestGuard
@@ -134,6 +135,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             topic=settings.validate_topic,
             broker=partial(_validate_broker, settings),
             group=settings.validate_group,
+            client_metrics=subscription_value,
             topic_as_whole=settings.validate_topic_as_whole,
             group_as_whole=settings.validate_group_as_whole,
             levels_of_keys=LEVELS_OF_KEYS,

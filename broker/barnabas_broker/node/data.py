@@ -27,6 +27,7 @@ from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.surroundings import KafkaListeners, Lane, OwnBrokers
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.telemetry.receiver import ClientTelemetry
 from barnabas_broker.tracing.export import Traces, open_traces
 from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_coordination.replicated_log import ReplicatedLog
@@ -74,6 +75,7 @@ class DataParts:
     clock: VotersClock
     publisher: BrokerMetadataPublisher
     traces: Traces | None
+    telemetry: ClientTelemetry
 
     async def announce_ready(self) -> None:
         """The logs are recovered and the listeners bound: the broker may be unfenced. On the control lane."""
@@ -183,6 +185,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         groups=groups,
         verification=Verification(brokers=brokers, coordinator_of=transactions.topic.leader_for),
     )
+    telemetry = ClientTelemetry(config.telemetry, submit=world.batch_worker())
     services = BrokerServices(
         node_id=config.server.id,
         cluster_id=storage.cluster_id,
@@ -204,6 +207,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
             config.authorization.new_authorizer(), acls=lambda: cache.image.acls, on_denied=context.audit.denied
         ),
         audit=context.audit,
+        telemetry=telemetry,
         change_voters=lambda change, *, principal, client_host: world.control.call(
             control.leader_view.change_voters(change, principal=principal, client_host=client_host)
         ),
@@ -274,6 +278,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         clock=clock,
         publisher=publisher,
         traces=traces,
+        telemetry=telemetry,
     )
 
 

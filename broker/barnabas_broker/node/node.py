@@ -170,6 +170,7 @@ class Node:
             for task in (listening, *coordinating, replicating):
                 task.cancel()
             await asyncio.wait((listening, *coordinating, replicating))
+            broker.telemetry.close()
             if broker.traces is not None:  # it may wait for a collector that is away; nothing waits for it but the end
                 tasks.create_task(asyncio.to_thread(broker.traces.close), name="traces")
             await broker.brokers.close()

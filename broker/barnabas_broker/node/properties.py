@@ -39,6 +39,7 @@ from barnabas_broker.security.listener_security import (
     load_listeners,
 )
 from barnabas_broker.security.tls import ClientTls, refuse_readable_by_others
+from barnabas_broker.telemetry.config import TelemetryConfig
 from barnabas_broker.tracing.config import TracingConfig
 from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.share_config import ShareCoordinatorConfig
@@ -306,6 +307,7 @@ class NodeConfig:
     audit: AuditConfig
     quota: QuotaConfig
     tracing: TracingConfig
+    telemetry: TelemetryConfig
     log_output: LogOutputConfig
     security: SecurityConfig
     """What listeners have that say nothing else."""
@@ -348,6 +350,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     AuditConfig,
     QuotaConfig,
     TracingConfig,
+    TelemetryConfig,
     LogOutputConfig,
     SecurityConfig,
 )
@@ -423,6 +426,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         audit=load(AuditConfig, properties),
         quota=load(QuotaConfig, properties),
         tracing=load(TracingConfig, properties),
+        telemetry=load(TelemetryConfig, properties),
         log_output=load(LogOutputConfig, properties),
         security=load(SecurityConfig, properties),
         listener_security=listener_security,

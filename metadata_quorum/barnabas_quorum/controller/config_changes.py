@@ -14,6 +14,7 @@ from functools import partial
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION, ConfigValidators, refuse_unknown_to_some
 from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.elections import elect_leaderless
+from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS, rules_of
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
@@ -25,6 +26,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.configs import CLUSTER_DEFAULT, ConfigResource
+from barnabas_quorum.image.features import METADATA_VERSION_CLIENT_METRICS
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ClearElrRecord, ConfigRecord, ConfigResourceType, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -35,7 +37,7 @@ def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigs, context: DecisionContext
 ) -> ControllerResult[IncrementalAlterConfigsReply]:
     """Each resource succeeds or fails as a whole: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, BROKER_ID_NOT_REGISTERED,
-    INVALID_CONFIG, POLICY_VIOLATION."""
+    INVALID_CONFIG, POLICY_VIOLATION, UNSUPPORTED_VERSION."""
     records: list[Record] = []
     replies: list[AlteredConfig] = []
     named = [ConfigResource(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -97,6 +99,11 @@ def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
         if resource.name == "":
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "groups have no common configs; name one group")
         return
+    if resource.type is ConfigResourceType.CLIENT_METRICS:
+        if resource.name == "":
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a subscription of client metrics needs a name")
+        require_metadata_version(image, METADATA_VERSION_CLIENT_METRICS, "subscriptions of client metrics")
+        return
     if resource.name == "":
         return
     if not resource.name.isdecimal():
@@ -113,6 +120,7 @@ def _alter_one(
     validate = {
         ConfigResourceType.TOPIC: validators.topic,
         ConfigResourceType.BROKER: validators.broker,
+        ConfigResourceType.CLIENT_METRICS: validators.client_metrics,
         ConfigResourceType.GROUP: validators.group,
     }[resource.type]
     present = image.configs.get(resource)

@@ -17,9 +17,9 @@ from barnabas_wire.lazy_dataclass import dataclass
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 ConfigValidator = Callable[[str, str, str], str]
-"""(resource name, key, value): the value in its normal form, which is what is recorded, or raises KafkaError INVALID_CONFIG that
-names the key and the fix. The rooms that own the keys supply it, because this room must not know them. A broker's resource name is
-its id as text, "" for all brokers."""
+"""(resource name, key, value): the value in its normal form, which is what is recorded, or raises KafkaError INVALID_CONFIG
+(INVALID_REQUEST where Kafka has it) that names the key and the fix. The rooms that own the keys supply it, because this room must not
+know them. A broker's resource name is its id as text, "" for all brokers."""
 
 
 WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
@@ -51,6 +51,7 @@ class ConfigValidators:
     topic: ConfigValidator
     broker: ConfigValidator
     group: ConfigValidator
+    client_metrics: ConfigValidator
     topic_as_whole: WholeValidator
     group_as_whole: GroupValidator = allow_together
     inherited: InheritedValue = inherit_nothing

@@ -48,6 +48,7 @@ OnVerdict = Callable[[str, str, Right, str, Verdict], None]
 _CONFIG_RESOURCES: dict[ConfigResourceType, AclResourceType] = {
     ConfigResourceType.TOPIC: TOPIC,
     ConfigResourceType.BROKER: CLUSTER,
+    ConfigResourceType.CLIENT_METRICS: CLUSTER,
     ConfigResourceType.GROUP: GROUP,
 }
 

@@ -82,7 +82,7 @@ def concerns_partition(topic: str, topic_id: Uuid, index: int) -> Filter:
                 return (
                     record.key in ELECTION_KEYS
                     and record.resource_name in ("", topic)
-                    and record.resource_type is not ConfigResourceType.GROUP
+                    and record.resource_type in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
                 )
             case ClearElrRecord():
                 return record.topic_name in ("", topic)

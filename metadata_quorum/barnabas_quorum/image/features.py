@@ -15,13 +15,13 @@ from barnabas_quorum.records import FeatureLevelRecord, FeatureRange, Record
 
 METADATA_VERSION = "metadata.version"
 """The feature that says which records the metadata log may hold, and how brokers speak with each other."""
-METADATA_VERSION_LATEST = 7
+METADATA_VERSION_LATEST = 8
 """The level this code writes and the highest it reads. Level 1: brokers, topics, partitions, configs, producer ids.
 Level 2: also transactions, ACLs, SCRAM credentials, delegation tokens, client quotas, gone controllers, image hashes and
 sign-offs of bad records. Level 3: no record more; a leader counts a follower up to the flushed offset that its fetch names.
 Level 4: partitions name their faulty replicas, and brokers report them. Level 5: no record more; followers take batches with
 offsets missing between them, so leaders may compact. Level 6: brokers may be in maintenance. Level 7: what nodes tell each other
-so that nothing is given up without proof."""
+so that nothing is given up without proof. Level 8: configs of what clients push of their metrics."""
 METADATA_VERSION_SECURITY = 2
 METADATA_VERSION_TRANSACTIONS = 2
 METADATA_VERSION_INTEGRITY = 2
@@ -30,6 +30,7 @@ METADATA_VERSION_REPLICA_FAULTS = 4
 METADATA_VERSION_COMPACTION = 5
 METADATA_VERSION_MAINTENANCE = 6
 METADATA_VERSION_PROOF = 7
+METADATA_VERSION_CLIENT_METRICS = 8
 KRAFT_VERSION = "kraft.version"
 """1: voters may come and go. Never raised but by name (KAFKA-18979)."""
 ELR_VERSION = "eligible.leader.replicas.version"

@@ -101,7 +101,9 @@ OF_PEERS = Row(door=Door.PEER)
 _READ_GROUP = _need((READ, GROUP))
 _READ_TOPIC = _need((READ, TOPIC))
 _WRITE_ID = _need((WRITE, TRANSACTIONAL_ID))
-_CONFIGS_NOTE = "a topic's by its name, a group's by its id, a broker's and its loggers' by the cluster"
+_CONFIGS_NOTE = (
+    "a topic's by its name, a group's by its id, a broker's, its loggers' and those of client metrics by the cluster"
+)
 
 KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.PRODUCE: Row(
@@ -205,6 +207,14 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Row(
         needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),), note=_CONFIGS_NOTE
+    ),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Row(
+        needs=(_need((DESCRIBE, GROUP), (READ, TOPIC)),),
+        note="to see what clients of a group, or of a topic, pushed; none to ask what to push",
+    ),
+    ApiKey.PUSH_TELEMETRY: Row(
+        needs=(_need((READ, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="none; what is pushed counts for a group and for topics only with the right to them",
     ),
     ApiKey.LIST_CONFIG_RESOURCES: _gate(DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_LOG_DIRS: _gate(DESCRIBE),

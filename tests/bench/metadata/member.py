@@ -99,6 +99,7 @@ class ControllerMember:
                     topic=accept_any,
                     broker=accept_any,
                     group=accept_any,
+                    client_metrics=accept_any,
                     topic_as_whole=lambda *_: None,
                     levels_of_keys={},
                 ),

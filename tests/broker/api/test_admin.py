@@ -571,7 +571,7 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
                     resource_name=TOPIC,
                     configs=[AlterableConfig(name="retention.ms", config_operation=1, value=None)],
                 ),
-                AlterConfigsResource(resource_type=16, resource_name="metrics"),
+                AlterConfigsResource(resource_type=1, resource_name="metrics"),
                 AlterConfigsResource(
                     resource_type=2,
                     resource_name="t",

@@ -17,13 +17,17 @@ from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_wire.kafka.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_wire.kafka.messages.push_telemetry import PushTelemetryRequest
 from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.kafka.schema import decode_request, message_classes
+from barnabas_wire.records.compression import CompressionType, compress
 from tests.broker.api.greedy import EVERYWHERE, FIXED, NAME, SIZES, GreedyClient, greedy_client
 from tests.broker.api.greedy_batches import greedy_batches
 from tests.broker.api.greedy_requests import Shape, shapes
+from tests.broker.telemetry.pushes import field, gauge, pushed
 from tests.support.single_broker import now_ms
 from tests.support.turns import longest_turn
 
@@ -140,6 +144,41 @@ async def test_what_is_inside_of_batches_costs_no_turn_of_the_loop(tmp_path: Pat
                     if request is produced:
                         (part,) = answer.responses[0].partition_responses
                         assert part.error_code in (ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert not beyond, "\n".join(beyond)
+
+
+MANY = (1 << 20) // 2
+GREEDY_PUSHES = {
+    "points": field(1, field(2, field(2, field(5, field(1, b"") * (MANY // 2))))),
+    "metrics": field(1, field(2, field(2, b"") * (MANY // 2))),
+    "clients": field(1, b"") * (MANY // 2),
+    "labels": field(1, field(1, field(1, b"") * (MANY // 2))),
+    "values": pushed([gauge(f"m{number}", number, topic="t" * 200) for number in range(4_000)]),
+    "no metrics": b"\xff" * MANY,
+}
+"""Of metrics, near telemetry.max.bytes."""
+
+
+@pytest.mark.attack("A2", "what is inside of pushed metrics costs no turn of the loop")
+async def test_what_is_inside_of_pushed_metrics_costs_no_turn_of_the_loop(tmp_path: Path) -> None:
+    """No right guards a push."""
+    beyond = []
+    async with greedy_client(tmp_path, {"telemetry.receiver": "true"}) as client:
+        for what, data in GREEDY_PUSHES.items():
+            for kind in CompressionType:
+                asked = await client.call(GetTelemetrySubscriptionsRequest(), 0)
+                push = PushTelemetryRequest(
+                    asked.client_instance_id,
+                    asked.subscription_id,
+                    compression_type=int(kind),
+                    metrics=compress(kind, data),
+                )
+                with longest_turn() as turn:
+                    answer = await client.call(push, 0)
+                if turn.cpu_s > TURN_CPU_S_MAX:
+                    beyond.append(f"{what} by {kind.name}: {turn.cpu_s:.2f} s")
+                refused = ErrorCode.INVALID_RECORD if what == "no metrics" else ErrorCode.NONE
+                assert answer.error_code == refused, (what, kind)
     assert not beyond, "\n".join(beyond)
 
 

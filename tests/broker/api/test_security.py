@@ -231,9 +231,9 @@ async def test_features_are_updated_all_or_none_and_shown() -> None:
     assert dry.error_code == 0 and done.error_code == 0
     assert [result.error_code for result in old.results] == [96, 95]
     levels = {feature.name: feature.max_version_level for feature in shown.finalized_features}
-    assert levels == {**BOOTSTRAP_LEVELS, METADATA_VERSION: 28}, "4.2-IV0, as Kafka's tools call it"
+    assert levels == {**BOOTSTRAP_LEVELS, METADATA_VERSION: 29}, "4.2-IV1, as Kafka's tools call it"
     supported = {feature.name: (feature.min_version, feature.max_version) for feature in shown.supported_features}
-    assert supported[METADATA_VERSION] == (22, 28)
+    assert supported[METADATA_VERSION] == (22, 29)
 
 
 async def test_kafkas_number_of_a_metadata_version_means_ours_and_no_other() -> None:
@@ -245,7 +245,7 @@ async def test_kafkas_number_of_a_metadata_version_means_ours_and_no_other() -> 
     def raised(level: int) -> tuple[UpdateFeaturesRequest, int]:
         return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, level, upgrade_type=1)]), 2
 
-    ours, newer, done = await asked(decided, raised(4), raised(29), raised(26))
+    ours, newer, done = await asked(decided, raised(4), raised(30), raised(26))
     for refused in (ours, newer):
         assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert "26 (4.1-IV0)" in refused.error_message and "barnabas cluster features" in refused.error_message
