@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from barnabas_broker.metrics.clients import client_families
 from barnabas_broker.metrics.controller import broker_control_families, controller_families
 from barnabas_broker.metrics.groups import group_families, group_lag_families
 from barnabas_broker.metrics.listeners import admin_families, network_families
@@ -67,6 +68,7 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     group_lag_families,
     transaction_families,
     share_state_families,
+    client_families,
     network_families,
     admin_families,
 )

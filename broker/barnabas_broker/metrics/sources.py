@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.metadata.voters_clock import VotersClock
     from barnabas_broker.network.stats import NetworkStats
+    from barnabas_broker.telemetry.receiver import ClientTelemetry
     from barnabas_coordination.group.service import GroupCoordinator
     from barnabas_coordination.share_state.persister import BrokersPersister
     from barnabas_coordination.share_state.service import ShareCoordinator
@@ -72,6 +73,7 @@ class NodeSources:
     transactions: TransactionCoordinator | None = None
     share_state: ShareCoordinator | None = None
     persister: BrokersPersister | None = None
+    telemetry: ClientTelemetry | None = None
     admin: AdminStats | None = None
     audit: AuditStats = field(default_factory=AuditStats)
     lanes: Mapping[str, Histogram] = field(default_factory=dict)

@@ -294,4 +294,5 @@ class NodeServers:
             transactions=None if broker is None else broker.transactions,
             share_state=None if broker is None else broker.share_state,
             persister=None if broker is None else broker.persister,
+            telemetry=None if broker is None else broker.telemetry,
         )
