@@ -250,6 +250,7 @@ _NOUNS |= {
                 "explain:reassignment",
                 "Say what a reassignment waits for, or why the controller refuses one.",
             ),
+            "topic": ("explain:topic", "Say what the clients of a topic say of themselves: latency, retries, lag."),
             "group": (
                 "explain:group",
                 "Say why a consumer group is not stable, who has not given up what, whose heartbeats are late, and what happens next.",

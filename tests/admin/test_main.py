@@ -149,7 +149,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         ),
         *(f"{noun} config {verb}" for noun in ("broker", "cluster") for verb in ("get", "set", "unset", "diff")),
         *(f"group config {verb}" for verb in ("get", "set", "unset")),
-        *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment", "group")),
+        *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment", "topic", "group")),
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),

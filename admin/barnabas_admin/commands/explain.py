@@ -21,6 +21,8 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas_admin import group_explanation
+    from barnabas_wire.client.cluster import ClusterClient
     from barnabas_wire.rpc import explain_pb2
 
 WITHOUT_LEADER = ("unknown", "leaderless")
@@ -86,25 +88,58 @@ def reassignment(invocation: Invocation, topic: str, partition: int | None, repl
 def group(invocation: Invocation, group: str) -> None:
     """Say why a consumer group is not stable, who has not given up what, whose heartbeats are late, and what happens next.
 
-    The group's coordinator is asked. What it does not know yet, because it has just become that, is left out.
+    The group's coordinator is asked. What it does not know yet, because it has just become that, is left out. Where clients push
+    their metrics (telemetry.receiver), what those of the group say of themselves stands beside it.
     """
-    from barnabas_admin import group_explanation
+    from barnabas_admin import client_view, group_explanation
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.rpc import explain_pb2
 
-    said = run_with_cluster(invocation, lambda client: group_explanation.explain(client, group))
+    async def ask(client: ClusterClient) -> tuple[group_explanation.Explanation, list[dict[str, Any]]]:
+        return await group_explanation.explain(client, group), await client_view.read(client, group=group)
+
+    said, clients = run_with_cluster(invocation, ask)
     found = explain_pb2.ExplainResponse(
         subject=f"group {group}",
         status=said.status,
         summary=said.summary,
-        facts=said.facts,
+        facts=[*said.facts, *client_view.facts(clients)],
         next=[explain_pb2.NextStep(purpose=purpose, command=command) for purpose, command in said.steps],
         log_from=-1,
         log_to=-1,
         answered_by=-1,
         answered_at_ms=int(time.time() * 1000),
     )
-    _show(invocation, found, findings=said.findings)
+    _show(invocation, found, findings=said.findings, clients=clients)
+
+
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@common_options
+def topic(invocation: Invocation, topic: str) -> None:
+    """Say what the clients of a topic say of themselves: latency, retries, lag.
+
+    They are those whose pushed metrics name the topic, which needs telemetry.receiver and a subscription of client metrics.
+    """
+    from barnabas_admin import client_view
+    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_wire.rpc import explain_pb2
+
+    clients = run_with_cluster(invocation, lambda client: client_view.read(client, topic=topic))
+    count = f"{len(clients)} client{'' if len(clients) == 1 else 's'}"
+    found = explain_pb2.ExplainResponse(
+        subject=f"topic {topic}",
+        status="described" if clients else "silent",
+        summary=f"{count} pushed metrics of topic {topic}"
+        if clients
+        else f"no client has pushed metrics of topic {topic}",
+        facts=client_view.facts(clients),
+        log_from=-1,
+        log_to=-1,
+        answered_by=-1,
+        answered_at_ms=int(time.time() * 1000),
+    )
+    _show(invocation, found, clients=clients)
 
 
 def _add_open_transactions(invocation: Invocation, found: explain_pb2.ExplainResponse, key: TopicPartition) -> None:

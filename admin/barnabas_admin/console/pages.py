@@ -24,7 +24,7 @@ from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.events import read_events
 from barnabas_admin.console.health import verdict
 from barnabas_admin.console.query import Query, number_of, page_of
-from barnabas_admin.console.questions import config_rows, described_groups, known
+from barnabas_admin.console.questions import config_rows, described_groups, known, told_by_clients
 from barnabas_admin.disks import read_totals
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group, list_groups
@@ -132,12 +132,14 @@ async def groups(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
 
 
 async def group(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
-    """One group: who owns which partition, how far behind it is, and what one of the consumer protocol waits for."""
+    """One group: who owns which partition, how far behind it is, what one of the consumer protocol waits for, what
+    its clients say of themselves."""
     name = query["group"]
     found = await cluster.kafka(lambda client: describe_group(client, name))
     found["why"] = []
     if found["type"] == "consumer":
         found["why"] = await cluster.kafka(lambda client: group_explanation.facts_of(client, name))
+    found["clients"] = await told_by_clients(cluster, group=name)
     wanted = [("Lag", "records behind", sampler.LAG, name)]
     return found | await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from barnabas_admin import client_view
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.groups import describe_groups
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.rpc import admin_pb2
 
@@ -33,3 +35,15 @@ async def described_groups(
     coordinator does not answer."""
     coordinators = {row["group"]: row["coordinator"] for row in rows}
     return await cluster.kafka(lambda client: describe_groups(client, coordinators, only=only))
+
+
+async def told_by_clients(
+    cluster: ConsoleCluster, *, group: str | None = None, topic: str | None = None
+) -> list[dict[str, Any]]:
+    """What the clients of a group, or of a topic, say of themselves; nothing for who may not see that."""
+    try:
+        return await cluster.kafka(lambda client: client_view.read(client, group=group, topic=topic))
+    except KafkaError as error:
+        if error.code not in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+            raise
+        return []

@@ -17,7 +17,7 @@ from barnabas_admin.commands.explain import explanation_fields
 from barnabas_admin.console import charts, messages, sampler
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.query import Query, number_of, page_of
-from barnabas_admin.console.questions import config_rows, described_groups, known
+from barnabas_admin.console.questions import config_rows, described_groups, known, told_by_clients
 from barnabas_admin.console.spread import spread_of
 from barnabas_admin.disks import read_replica_sizes
 from barnabas_admin.errors import AdminError, WrongUsage
@@ -102,6 +102,7 @@ async def topic(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         found |= await _messages(cluster, name, query)
     elif tab == "consumers":
         found |= await _consumers(cluster, [TopicPartition(name, each.partition) for each in described.partitions])
+        found["clients"] = await told_by_clients(cluster, topic=name)
     elif tab == "config":
         entries = await cluster.admin(lambda admin: admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name))
         found["configs"] = config_rows(entries)

@@ -12,6 +12,7 @@ import re
 from datetime import UTC
 from typing import Any
 
+from barnabas_admin import client_view
 from barnabas_admin.output import size_text
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.moments import iso_text
@@ -98,4 +99,5 @@ FILTERS = {
     "span": span,
     "moment": moment,
     "pretty": pretty,
+    "client_figures": client_view.figures_text,
 }
