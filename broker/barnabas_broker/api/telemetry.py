@@ -80,6 +80,7 @@ async def push(
     telemetry = services.telemetry
     telemetry.subscriptions.follow(services.metadata.image.configs)
     client = _client(context, request.client_instance_id)
+    _hold(services, context, client)
     try:
         found = telemetry.instances.check_push(
             client,
@@ -90,7 +91,6 @@ async def push(
             bytes_max=telemetry.config.max_bytes,
             now_ms=context.now_ms,
         )
-        _hold(services, context, client)
         if request.metrics and telemetry.config.receiver:
             await telemetry.receive(
                 client,

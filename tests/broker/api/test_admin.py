@@ -572,6 +572,7 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
                     configs=[AlterableConfig(name="retention.ms", config_operation=1, value=None)],
                 ),
                 AlterConfigsResource(resource_type=1, resource_name="metrics"),
+                AlterConfigsResource(resource_type=16, resource_name="not-yet"),
                 AlterConfigsResource(
                     resource_type=2,
                     resource_name="t",
@@ -590,6 +591,7 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
         assert [(result.resource_name, result.error_code) for result in answer.responses] == [
             (TOPIC, 0),
             ("metrics", ErrorCode.INVALID_REQUEST),
+            ("not-yet", ErrorCode.UNSUPPORTED_VERSION),  # nor is a controller of a former version asked
             ("t", ErrorCode.INVALID_REQUEST),
             ("bad", ErrorCode.POLICY_VIOLATION),
             ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),

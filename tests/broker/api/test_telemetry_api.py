@@ -21,7 +21,9 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
+from barnabas_wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_wire.kafka.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
 from barnabas_wire.kafka.messages.push_telemetry import PushTelemetryRequest
 from barnabas_wire.records.compression import CompressionType, compress
 from tests.broker.telemetry.pushes import field, gauge, pushed, total
@@ -73,6 +75,24 @@ async def test_clients_hear_of_telemetry_where_somebody_receives_it() -> None:
         async with node(receiver=receiver) as broker:
             answer = await broker.client.call(ApiVersionsRequest(), 4)
             assert ({entry.api_key for entry in answer.api_keys} & TELEMETRY == TELEMETRY) is receiver
+
+
+async def test_subscriptions_are_listed_and_described_whether_or_not_somebody_receives() -> None:
+    async with node(receiver=False, match="client_id=a") as broker:
+        for version in (0, 1):
+            listed = await broker.client.call(
+                ListConfigResourcesRequest(resource_types=[16] if version else []), version
+            )
+            assert [(each.resource_name, each.resource_type) for each in listed.config_resources] == [("s", 16)]
+        resources = [DescribeConfigsResource(16, name, None) for name in ("s", "absent", "")]
+        found, absent, nameless = (await broker.client.call(DescribeConfigsRequest(resources), 4)).results
+        assert {entry.name: (entry.value, entry.config_source) for entry in found.configs} == {
+            "interval.ms": (str(INTERVAL_MS), 7),
+            "match": ("client_id=a", 7),
+            "metrics": ("*", 7),
+        }
+        assert [entry.config_source for entry in absent.configs] == [5, 5, 5]
+        assert nameless.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_without_a_receiver_it_answers_as_kafkas_and_keeps_nothing() -> None:
@@ -133,7 +153,9 @@ async def test_a_connection_that_ends_takes_the_clocks_of_its_instances_with_it_
     async with node() as broker:
         found = await broker.get()
         assert await broker.push(found.client_instance_id, found.subscription_id) is ErrorCode.NONE
-        assert len(broker.telemetry.instances) == 1
+        await broker.get()
+        assert await broker.push(Uuid(bytes(15) + b"\x07"), 1) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        assert len(broker.telemetry.instances) == 3
         await broker.client.close()
         while len(broker.telemetry.instances):
             await asyncio.sleep(0)
