@@ -38,7 +38,7 @@ class BootstrapClients:
 
     def ask(self, node: NodeParts) -> None:
         """Ask this node, if it serves and would not answer as it did. Raises LawBroken."""
-        if not node.is_serving or self._asked.get(node.id) is node.cache.image:
+        if self._asked.get(node.id) is node.cache.image or not node.is_serving:
             return
         self._asked[node.id] = node.cache.image
         self.answers += 1

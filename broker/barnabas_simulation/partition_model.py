@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, iterate_records, read_header
 
@@ -148,10 +149,30 @@ class FollowedLog:
         self.keys: list[tuple[int, int]] = []
         self.start = 0
         self.end = 0
+        self._seen: tuple[object, ...] = ()
         self._chain: int | None = ROOT_CHAIN
         self._segment_base = -1
         self._position = 0
         self._read_all()
+
+    def is_as_seen(self, partition: Partition) -> bool:
+        """Whether nothing that a law looks at has changed since this was last asked."""
+        log = partition.log
+        seen = (
+            log,
+            log.written_end_offset,
+            log.log_start_offset,
+            partition.high_watermark,
+            partition.is_leader,
+            partition.leader_epoch,
+            partition.isr,
+            partition.replicas,
+            log.config,
+        )
+        if seen == self._seen and not (self.ends and log.log_start_offset >= self.end):
+            return True
+        self._seen = seen
+        return False
 
     def is_behind(self) -> bool:
         """Whether the log has changed since the last look."""
