@@ -123,6 +123,8 @@ class ListenerCalls:
         self._patience_s = patience_s
         self._connections: dict[BrokerId, AioConnection] = {}
         self._connecting: dict[BrokerId, asyncio.Lock] = {}
+        self._lives: dict[BrokerId, int] = {}
+        """The life of each broker that the connection was made to."""
 
     async def produce(self, leader: BrokerId, to: TopicPartition, batch: bytes) -> AppendOutcome | None:
         """See Calls."""
@@ -197,7 +199,7 @@ class ListenerCalls:
         try:
             return await send(connection)
         except TimeoutError:
-            self._laws.judge_silence(since, self._patience_s, self._user)
+            self._laws.judge_silence(since, self._lives[broker], self._patience_s, self._user)
         except OSError as error:
             self._laws.judge_loss(error)
         except KafkaError as error:
@@ -212,14 +214,12 @@ class ListenerCalls:
             if known is not None and not known.is_closed:
                 return known
             CALLER.set(self._user)
+            node = self._run.network.nodes[broker]
+            life = node.life
             connection = await AioConnection.connect(
-                self._run.network.nodes[broker].member.host,
-                CLIENTS_PORT,
-                client_id=self._user,
-                timeout_s=CALL_TIMEOUT_S,
-                security=self._security,
+                node.member.host, CLIENTS_PORT, client_id=self._user, timeout_s=CALL_TIMEOUT_S, security=self._security
             )
-            self._connections[broker] = connection
+            self._connections[broker], self._lives[broker] = connection, life
             return connection
 
 

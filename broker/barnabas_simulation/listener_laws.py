@@ -65,9 +65,9 @@ class ListenerLaws:
     """Judges one run."""
 
     def __init__(self, run: Run, topic: str) -> None:
-        self.answers = self.denied = self.throttled = self.refused_logins = self.ended = 0
+        self.answers = self.denied = self.throttled = self.refused_logins = self.ended = self.silent_lives = 0
         """Answers to rightful clients; answers for want of rights; answers that make wait; logins refused; connections of those ended
-        that sent what is no request."""
+        that sent what is no request; requests to a life of a broker that had ended without a word."""
         self._run = run
         self._topic = topic
         self._rights: dict[tuple[BrokerId, int, str, AclOperation], _Right] = {}
@@ -151,8 +151,11 @@ class ListenerLaws:
         if isinstance(error.__cause__, MalformedMessage):
             raise LawBroken(ORDER, str(error.__cause__))
 
-    def judge_silence(self, since: Moment, waited_s: float, who: str) -> None:
-        """Nothing was heard for so long, over a connection that was not lost."""
+    def judge_silence(self, since: Moment, life: int, waited_s: float, who: str) -> None:
+        """Nothing was heard for so long, over a connection to that life of the broker, which was not lost."""
+        if life != since.life:  # its host lost its power, and nobody may ever be told
+            self.silent_lives += 1
+            return
         if waited_s >= ANSWERED_S and self.is_same_life(since):
             raise LawBroken(ANSWERED, f"{who}: nothing from broker {since.broker} for {waited_s:.0f} s")
 

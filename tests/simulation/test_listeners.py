@@ -58,6 +58,17 @@ def test_a_sample_of_seeds_breaks_no_law_and_reaches_what_each_is_about() -> Non
     assert whole["rightful answers"] > 200
 
 
+def test_who_asks_a_life_that_has_ended_without_a_word_accuses_no_other() -> None:
+    """A client waited for 20 s over a connection to a host that had lost its power and was back since."""
+    for seed in range(4, 16):
+        with telling(seed):
+            cluster = Cluster(seed, steps=STEPS, slant=Slant.BEGUN_ANEW)
+            cluster.run()
+        if cluster.listening is not None and cluster.listening.laws.silent_lives:
+            return
+    raise AssertionError("no seed asks one")
+
+
 class _Collector(asyncio.BufferedProtocol):
     """Keeps what comes, and when it ended."""
 
