@@ -15,11 +15,29 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 from barnabas_simulation.run import Figures
+from barnabas_simulation.swarm import Slant
 
 SEEDS_MAX = 12
 """Every change of what is written moves the moments of all seeds; the next that reaches one is near."""
+
+DAMAGED = "damaged in "
+"""The scrub found rot."""
+DAMAGED_AT_START = "damaged below its recovery point"
+REPAIRED = "repaired .* from broker"
+CUT = "cut at offset .*, before"
+CORRUPT = "this replica is corrupt"
+WHOLE = "is whole again"
+LEADS_DAMAGED = "cannot be read, and no other replica in sync"
+OFFLINE = "failed and is offline"
+FULL = "is full and takes no records"
+START_MOVED = "is out of the leader's range, starting over"
+"""Retention or an operator took what a follower lacked."""
+DELETED = "^deletions: "
+COMPACTED = "^compactions: "
+TRANSACTIONS = "^transactions: "
 
 
 class _Lines(logging.Handler):
@@ -34,14 +52,21 @@ class _Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def until_reached(run: Callable[[int], Figures], seed: int, moments: Sequence[str]) -> None:
+def until_reached(run: Callable[[int, Slant], Figures], seed: int, slant: Slant, moments: Sequence[str]) -> None:
     """Run seeds, from this one on, until one reaches all the moments. AssertionError when SEEDS_MAX do not; raises what a run raises."""
     for number in range(seed, seed + SEEDS_MAX):
-        with listening() as lines:
-            figures = run(number)
+        lines, figures = _heard(run, number, slant)
         if not (left := missed(moments, lines, figures)):
             return
     raise AssertionError(f"seeds {seed} to {number} do not reach {left}")
+
+
+@cache
+def _heard(run: Callable[[int, Slant], Figures], seed: int, slant: Slant) -> tuple[list[str], Figures]:
+    """What nodes log in one run, and its figures. Rules whose moments one seed reaches share its run."""
+    with listening() as lines:
+        figures = run(seed, slant)
+    return lines, figures
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from barnabas_simulation.run import Figures
 from barnabas_simulation.swarm import Slant
 from barnabas_simulation.transaction_model import Outcome
 from barnabas_simulation.transactions import Attempt, TransactionWorkload
-from tests.simulation.moments import until_reached
+from tests.simulation.moments import COMPACTED, CUT, TRANSACTIONS, until_reached
 from tests.simulation.side_by_side import processes, telling
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -30,7 +30,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int, *, slant: Slant = Slant.TRANSACTIONS) -> Figures:
+def run(seed: int, slant: Slant = Slant.TRANSACTIONS) -> Figures:
     """One seed with transactions, to its end."""
     with telling(seed):
         return Cluster(seed, steps=STEPS, slant=slant).run()
@@ -39,7 +39,7 @@ def run(seed: int, *, slant: Slant = Slant.TRANSACTIONS) -> Figures:
 def run_quietly(seed: int, *, slant: Slant = Slant.TRANSACTIONS) -> Figures:
     """In a process of its own."""
     logging.disable(logging.CRITICAL)
-    return run(seed, slant=slant)
+    return run(seed, slant)
 
 
 def test_a_sample_of_seeds_breaks_no_promise() -> None:
@@ -61,22 +61,41 @@ def test_a_sample_of_seeds_with_troubled_coordinators_breaks_no_promise() -> Non
     assert min(whole.classic_transactions, whole.offsets_given_up, whole.empty_aborts, whole.coordinators_moved) > 0
 
 
-BROKE_A_PROMISE_ONCE: tuple[tuple[int, str, *tuple[str, ...]], ...] = (
-    (24, "a transaction whose marker is late ends though its producer goes on"),
-    (500011, "offsets and copies survive a cut before damage"),
-    (3932715335, "a run of the cleaner leaves no directory of a replica that has just moved away"),
-    (3932715508, "an aborted transaction is known after a crash that tore the index of aborted ones"),
-    (248457689, "a decision whose answer was lost may have been taken", "^transactions: "),
-    (110996315, "offsets of a partition that the coordinator had not heard of get their marker"),
+BROKE_A_PROMISE_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
+    (
+        3932715508,
+        Slant.TRANSACTIONS,
+        "a transaction whose marker is late ends though its producer goes on",
+        TRANSACTIONS,
+        "^prepared_transactions: ",
+    ),
+    (27, Slant.ROT, "offsets and copies survive a cut before damage", CUT, TRANSACTIONS),
+    (
+        6,
+        Slant.TRANSACTIONS,
+        "a run of the cleaner leaves no directory of a replica that has just moved away",
+        COMPACTED,
+        "^reassignments: ",
+    ),
+    (6, Slant.TRANSACTIONS, "a decision whose answer was lost may have been taken", TRANSACTIONS),
+    (
+        6,
+        Slant.TRANSACTIONS,
+        "offsets of a partition that the coordinator had not heard of get their marker",
+        TRANSACTIONS,
+        r"__consumer_offsets-0: broker \d answers UNKNOWN",
+    ),
 )
-"""See BROKE_A_LAW_ONCE in test_nodes.py."""
+"""See BROKE_A_LAW_ONCE in test_nodes.py. That an aborted transaction is known after a crash that tore the index of aborted ones is held by
+planted bugs: "txn: the aborted index is not rebuilt", "is not written"."""
 
 
 @pytest.mark.parametrize(
-    ("seed", "moments"), [pytest.param(seed, moments, id=rule) for seed, rule, *moments in BROKE_A_PROMISE_ONCE]
+    ("seed", "slant", "moments"),
+    [pytest.param(seed, slant, moments, id=rule) for seed, slant, rule, *moments in BROKE_A_PROMISE_ONCE],
 )
-def test_what_broke_a_promise_once_breaks_none(seed: int, moments: list[str]) -> None:
-    until_reached(run, seed, moments)
+def test_what_broke_a_promise_once_breaks_none(seed: int, slant: Slant, moments: list[str]) -> None:
+    until_reached(run, seed, slant, moments)
 
 
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
