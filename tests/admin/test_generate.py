@@ -147,6 +147,7 @@ def test_a_node_takes_the_properties_of_its_pod(
         "metadata.labels['apps.kubernetes.io/pod-index']": str(first),
         "metadata.labels['topology.kubernetes.io/zone']": "zone-b",
         "status.hostIP": "192.0.2.7",
+        "spec.nodeName": "worker-7",
     }
     environment = pod_environment(container, facts)
     if options == "closed":
@@ -164,6 +165,7 @@ def test_a_node_takes_the_properties_of_its_pod(
     assert name == "barnabas-broker" or own in environment["KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"]
     if name == "barnabas-broker":
         assert environment["KAFKA_BROKER_RACK"] == "zone-b"
+        assert environment["KAFKA_BROKER_HOST"] == "worker-7", "pods of one machine are lost together"
         outside = {
             "bare": None,
             "nodeport": "EXTERNAL://192.0.2.7:31001",
