@@ -32,6 +32,8 @@ HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 FORMATS = "BARNABAS_FORMAT_"
 OURS = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_")
 """What begins so in the environment is the host's, or would give all its nodes one value."""
+UNWATCHED_MS = 60_000
+"""A node that nobody kills for its silence says all the same that it is alive: its next parent hears by it that it is ready."""
 WARM_MODULES = ("barnabas_broker.main", "barnabas_broker.api.registry")
 
 
@@ -74,8 +76,7 @@ def node_environment(
         if not name.startswith(OURS) and (formats or not name.startswith(FORMATS))
     }
     found["NOTIFY_SOCKET"] = str(notify)
-    if watchdog_ms:
-        found["WATCHDOG_USEC"] = str(watchdog_ms * 1000)
+    found["WATCHDOG_USEC"] = str((watchdog_ms or UNWATCHED_MS) * 1000)
     return found
 
 
