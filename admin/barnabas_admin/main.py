@@ -45,6 +45,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "Say whether the cluster is well, and why not; exit status 10 when it is not.",
             ),
             "config": ("config:cluster_config", "The configs of all brokers: get, set, unset, diff."),
+            "client-metrics": (
+                "config:client_metrics",
+                "Which of their metrics clients push (KIP-714): list, get, set, delete.",
+            ),
             "roll": (
                 "roll:roll",
                 "Restart the nodes one at a time, each only while the cluster is healthy, the active controller last.",

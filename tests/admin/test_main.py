@@ -149,6 +149,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         ),
         *(f"{noun} config {verb}" for noun in ("broker", "cluster") for verb in ("get", "set", "unset", "diff")),
         *(f"group config {verb}" for verb in ("get", "set", "unset")),
+        *(f"cluster client-metrics {verb}" for verb in ("list", "get", "set", "delete")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment", "topic", "group")),
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),

@@ -18,17 +18,10 @@ from barnabas_admin.console import pages, topics
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_admin.main import cli
-from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.client.security import ClientSecurity
-from barnabas_wire.kafka.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.compat.samples import DEADLINE_S
 from tests.support.clusters import ForkedCluster
 
-CLIENT_METRICS, SET = 16, 0
 PREFIX = "org.apache.kafka."
 
 
@@ -39,17 +32,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("telemetry")
     with ForkedCluster(directory, nodes=2, base_port=find_base_port(), overrides=overrides) as running:
         yield running
-
-
-def subscribe(cluster: LocalCluster, **values: str) -> None:
-    """Every client is to push these metrics."""
-    host, port = cluster.bootstrap_servers.split(",")[0].split(":")
-    connection = BlockingConnection(host, int(port), client_id="operator")
-    configs = [AlterableConfig(key.replace("_", "."), SET, value) for key, value in values.items()]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(CLIENT_METRICS, "all", configs)])
-    (answer,) = connection.call(request, version=1).responses
-    assert answer.error_code == 0, answer.error_message
-    connection.close()
 
 
 def run(cluster: LocalCluster, *arguments: str) -> Any:
@@ -92,7 +74,23 @@ async def told_in_console(cluster: LocalCluster) -> tuple[list[str], list[str]]:
 
 
 def test_what_librdkafka_pushes_is_seen_everywhere(cluster: LocalCluster) -> None:
-    subscribe(cluster, metrics="*", interval_ms="300")
+    run(
+        cluster,
+        "cluster",
+        "client-metrics",
+        "set",
+        "all",
+        "metrics=*",
+        "interval.ms=300",
+        "match=client_id=reader|writer",
+    )
+    assert run(cluster, "cluster", "client-metrics", "list") == {"api_version": "v1", "subscriptions": ["all"]}
+    rows = run(cluster, "cluster", "client-metrics", "get", "all")["configs"]
+    assert {row["key"]: row["value"] for row in rows} == {
+        "interval.ms": "300",
+        "match": "client_id=reader|writer",
+        "metrics": "*",
+    }
     server = {"bootstrap.servers": cluster.bootstrap_servers}
     producer = Producer({**server, "client.id": "writer"})
     consumer = Consumer({**server, "client.id": "reader", "group.id": "readers", "auto.offset.reset": "earliest"})
@@ -127,3 +125,5 @@ def test_what_librdkafka_pushes_is_seen_everywhere(cluster: LocalCluster) -> Non
     consumer.close()
     assert run(cluster, "explain", "group", "readers")["clients"], "its last push stays for a while"
     producer.flush()
+    run(cluster, "cluster", "client-metrics", "delete", "all")
+    assert run(cluster, "cluster", "client-metrics", "list")["subscriptions"] == []

@@ -1,12 +1,12 @@
-"""`barnabas broker config`, `cluster config`, `group config`, `broker log-level`: what brokers and groups run with, read and changed.
+"""`barnabas broker config`, `cluster config`, `group config`, `cluster client-metrics`, `broker log-level`: read and changed.
 
 May touch:  the brokers (DescribeConfigs, IncrementalAlterConfigs).   Must not touch: files of nodes.
 Invariants: a broker's configs come from that broker itself, its file included; a change is all keys or none; values that are
             secret are never shown.
 Read next:  topic.py, which has a topic's.
 
-Three commands are made of one shape: of a broker (its id comes first), of all brokers (the defaults in the metadata) and of a group
-(its name comes first; it need not exist yet).
+The commands are made of one shape: of a broker (its id comes first), of all brokers (the defaults in the metadata), of a group (its
+name comes first; it need not exist yet), of a subscription of client metrics (likewise).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 BROKER = 4
 BROKER_LOGGER = 8
+CLIENT_METRICS = 16
 GROUP = 32
+NAMED = {CLIENT_METRICS: "subscription", GROUP: "group"}
+"""Resources that any broker knows, as they are called here."""
 SET, DELETE = 0, 1
 SOURCES = {
     1: "topic",
@@ -36,6 +39,7 @@ SOURCES = {
     4: "file",
     5: "default",
     6: "logger",
+    7: "subscription",
     8: "group",
 }
 """Kafka's numbers of where a value comes from: the dynamic configs of a broker and of all, its properties, the built-in default."""
@@ -172,6 +176,71 @@ def unset_group_config(invocation: Invocation, group: str, keys: tuple[str, ...]
     _change(invocation, group, dict.fromkeys(keys), resource_type=GROUP, dry=dry)
 
 
+@click.group("client-metrics")
+def client_metrics() -> None:
+    """Which of their metrics clients push (KIP-714): list, get, set, delete."""
+
+
+subscription_argument = click.argument("subscription", metavar="NAME")
+
+
+@client_metrics.command("list")
+@common_options
+def list_client_metrics(invocation: Invocation) -> None:
+    """List the subscriptions."""
+    from barnabas_admin.kafka import check, run_with_cluster
+    from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
+
+    request = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
+    answer = run_with_cluster(invocation, lambda client: client.call(request))
+    check(answer)
+    names = [found.resource_name for found in answer.config_resources]
+    if invocation.is_json:
+        print_json({"subscriptions": names})
+    else:
+        print_table(["SUBSCRIPTION"], [[name] for name in names])
+
+
+@client_metrics.command("get")
+@subscription_argument
+@common_options
+def get_client_metrics(invocation: Invocation, subscription: str) -> None:
+    """Show which metrics a subscription asks for, how often and of which clients."""
+    rows = _select(
+        _describe(invocation, [subscription], resource_type=CLIENT_METRICS)[subscription], (), overrides=False
+    )
+    _print_configs(invocation, {"subscription": subscription}, rows)
+
+
+@client_metrics.command("set")
+@subscription_argument
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE…")
+@dry_option
+@common_options
+def set_client_metrics(invocation: Invocation, subscription: str, pairs: tuple[str, ...], dry: bool) -> None:
+    """Make or change a subscription: metrics=PREFIX,… (or *), interval.ms=MS, match=SELECTOR=REGEX,….
+
+    Clients push where a broker has telemetry.receiver=true.
+    """
+    _change(invocation, subscription, dict(parse_pairs(pairs)), resource_type=CLIENT_METRICS, dry=dry)
+
+
+@client_metrics.command("delete")
+@subscription_argument
+@dry_option
+@common_options
+def delete_client_metrics(invocation: Invocation, subscription: str, dry: bool) -> None:
+    """Delete a subscription: clients push for it no more."""
+    rows = _describe(invocation, [subscription], resource_type=CLIENT_METRICS)[subscription]
+    _change(
+        invocation,
+        subscription,
+        {row["key"]: None for row in rows if row["source"] != "default"},
+        resource_type=CLIENT_METRICS,
+        dry=dry,
+    )
+
+
 @click.command("log-level")
 @id_argument
 @click.argument("changes", nargs=-1, metavar="[LOGGER=LEVEL]…")
@@ -247,14 +316,14 @@ def _describe(
             ]
         return found
 
-    if resource_type != GROUP:
+    if resource_type not in NAMED:
         _check_registered(invocation, names)
     return run_with_cluster(invocation, work)
 
 
 def _asked(resource_type: int, name: str) -> int | None:
     """The broker that knows: a broker itself, any for the rest."""
-    return int(name) if name and resource_type != GROUP else None
+    return int(name) if name and resource_type not in NAMED else None
 
 
 def _check_registered(invocation: Invocation, names: Sequence[str]) -> None:
@@ -305,13 +374,13 @@ def _change(
         await client.metadata([])
         return await client.call(request, broker_id=_asked(resource_type, name))
 
-    if resource_type != GROUP:
+    if resource_type not in NAMED:
         _check_registered(invocation, [name])
     for result in run_with_cluster(invocation, work).responses:
         check(result)
     subject: dict[str, Any]
-    if resource_type == GROUP:
-        subject, where = {"group": name}, f"group {name}"
+    if resource_type in NAMED:
+        subject, where = {NAMED[resource_type]: name}, f"{NAMED[resource_type]} {name}"
     else:
         subject, where = {"broker": int(name) if name else None}, f"broker {name}" if name else "all brokers"
     if invocation.is_json:
