@@ -30,7 +30,7 @@ from barnabas_coordination.group.consumer.messages import (
     ConsumerMemberDescription,
     Finding,
 )
-from barnabas_coordination.group.consumer.records import Partitions
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.rights import DESCRIBE, GROUP, READ, TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

@@ -5,8 +5,8 @@ Invariants: decode(encode(record)) == record; bytes that have another layout rai
 Read next:  shard.py, which replays these.
 
 Key (big endian; string = int16 length + utf-8, length -1 = null):
-    int16   record type         0, 1 = committed offset; 2 = group metadata; 3 to 8, 16: consumer/records.py; 17, 19 to 23:
-                                streams/records.py; others are not known
+    int16   record type         0, 1 = committed offset; 2 = group metadata; 3 to 8, 16: consumer/records.py; 10 to 15:
+                                share/records.py; 17, 19 to 23: streams/records.py; others are not known
     type 0, 1:  string group, string topic, int32 partition
     type 2:     string group
 Value: null = tombstone (the offset, or the group, is gone). Otherwise
@@ -32,6 +32,9 @@ from typing import NamedTuple, TypeVar
 from barnabas_coordination.errors import CorruptRecord
 from barnabas_coordination.group.consumer import records as consumer
 from barnabas_coordination.group.consumer.records import ConsumerRecord
+from barnabas_coordination.group.led_records import VALUE_VERSION
+from barnabas_coordination.group.share import records as share
+from barnabas_coordination.group.share.records import ShareRecord
 from barnabas_coordination.group.streams import records as streams
 from barnabas_coordination.group.streams.records import StreamsRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -121,7 +124,7 @@ class GroupMetadataRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-GroupRecord = OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord | StreamsRecord
+GroupRecord = OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord | ShareRecord | StreamsRecord
 
 
 # ---- the bytes, declared as Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, … -------------
@@ -188,11 +191,16 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, GroupMetadataRecord):
             key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
             return key, None if record.value is None else _encode_group(record.value)
-        codec = streams if isinstance(record, StreamsRecord) else consumer
-        record_type, named, value = codec.to_messages(record)
-        return _pack(named, record_type), None if value is None else _pack(value, consumer.VALUE_VERSION)
+        record_type, named, value = _led_messages(record)
+        return _pack(named, record_type), None if value is None else _pack(value, VALUE_VERSION)
     except struct.error as error:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a group record: {error}") from error
+
+
+def _led_messages(record: ConsumerRecord | ShareRecord | StreamsRecord) -> tuple[int, Message, Message | None]:
+    if isinstance(record, StreamsRecord):
+        return streams.to_messages(record)
+    return share.to_messages(record) if isinstance(record, ShareRecord) else consumer.to_messages(record)
 
 
 def _pack(message: Message, version: int) -> bytes:
@@ -219,7 +227,7 @@ def _encode_group(value: GroupMetadataValue) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Key and value -> record; None for a type that belongs to another protocol (share groups).
+    """Key and value -> record; None for a type that is not known.
 
     Raises CorruptRecord when the bytes do not have the layout above.
     """
@@ -232,16 +240,16 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if version == GROUP_METADATA_KEY_VERSION:
         group = _unpack(_GroupMetadataKey, key).group
         return GroupMetadataRecord(group, None if value is None else _decode_group(value))
-    of_streams = streams.message_types(version)
+    of_share, of_streams = share.message_types(version), streams.message_types(version)
+    if of_share is not None:
+        return share.from_messages(version, _unpack(of_share[0], key), _unpack_value(of_share[1], value))
     if of_streams is not None:
-        task_value = None if value is None else _unpack(of_streams[1], value)
-        return streams.from_messages(version, _unpack(of_streams[0], key), task_value)
+        return streams.from_messages(version, _unpack(of_streams[0], key), _unpack_value(of_streams[1], value))
     types = consumer.message_types(version)
     if types is None:
         return None
-    key_type, value_type = types
-    found = None if value is None or value_type is None else _unpack(value_type, value)
-    return consumer.from_messages(version, _unpack(key_type, key), found, is_tombstone=value is None)
+    found = _unpack_value(types[1], value)
+    return consumer.from_messages(version, _unpack(types[0], key), found, is_tombstone=value is None)
 
 
 def _version(data: bytes) -> int:
@@ -259,6 +267,11 @@ def _unpack(cls: type[M], data: bytes) -> M:
     except MalformedMessage as error:
         raise CorruptRecord(str(error)) from error
     return message
+
+
+def _unpack_value(cls: type[M] | None, data: bytes | None) -> M | None:
+    """None for a tombstone, and for a value that is not read."""
+    return None if cls is None or data is None else _unpack(cls, data)
 
 
 def _decode_offset(data: bytes) -> OffsetValue:

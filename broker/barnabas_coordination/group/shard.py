@@ -8,7 +8,7 @@ Read next:  classic.py (membership, and where its steps are), offsets.py (commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from barnabas_coordination.config import GroupCoordinatorConfig
@@ -20,9 +20,9 @@ from barnabas_coordination.errors import (
     NonEmptyGroup,
     UnknownMemberId,
 )
-from barnabas_coordination.group import joining, rebalance, sessions, syncing
+from barnabas_coordination.group import joining, led_targets, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
-from barnabas_coordination.group.any_group import AnyGroup, LedGroup
+from barnabas_coordination.group.any_group import AnyGroup, CommittingGroup, LedGroup
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices, target
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
@@ -59,6 +59,24 @@ from barnabas_coordination.group.offsets import GroupOffsets, commit_records, ex
 from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from barnabas_coordination.group.share import fencing as share_fencing
+from barnabas_coordination.group.share import heartbeat as share_heartbeat
+from barnabas_coordination.group.share import offsets as share_offsets
+from barnabas_coordination.group.share import partitions as share_partitions
+from barnabas_coordination.group.share.group import ShareGroup, ShareSoftState
+from barnabas_coordination.group.share.messages import (
+    ShareGroupDescription,
+    ShareHeartbeat,
+    ShareSurroundings,
+    StateDone,
+    StateWork,
+)
+from barnabas_coordination.group.share.records import (
+    Beginning,
+    ShareGroupMetadataRecord,
+    ShareGroupStatePartitionMetadataRecord,
+    ShareRecord,
+)
 from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind
 from barnabas_coordination.group.streams import fencing as streams_fencing
 from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
@@ -83,12 +101,16 @@ from barnabas_coordination.shard import (
     TransactionEnd,
     Writer,
 )
+from barnabas_coordination.share_group_config import ShareGroupConfig
+from barnabas_coordination.share_settings import settings_of as share_settings_of
 from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition, Uuid
 
+LAST_OF_GROUP = (ConsumerGroupMetadataRecord, ShareGroupMetadataRecord, StreamsGroupTopologyRecord)
+"""The record whose tombstone is the last that a group of each protocol leaves behind."""
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 EXPIRY = "offsets expiry"
 """Key of the timer that looks for expired offsets."""
@@ -104,19 +126,23 @@ class GroupShard:
         self,
         config: GroupCoordinatorConfig,
         *,
+        share_config: ShareGroupConfig | None = None,
         may_judge_age: Callable[[], bool] = lambda: True,
         image: Callable[[], MetadataImage] = lambda: MetadataImage.EMPTY,
+        on_share_work: Callable[[str], None] = lambda group_id: None,
     ) -> None:
         """may_judge_age: whether the broker's clock may be believed now, so that old offsets may go; `image`: the metadata of now, which
-        groups of the consumer protocol assign by."""
+        groups of the consumer protocol assign by; on_share_work: hears of share groups with something to ask share coordinators."""
         self._config = config
+        self._share_config = share_config or ShareGroupConfig()
+        self._on_share_work = on_share_work
         self._may_judge_age = may_judge_age
         self._image = image
         self.groups: dict[str, AnyGroup] = {}
         self._overruled: dict[tuple[type[LedGroup], str], LedGroup] = {}
         """What the log has of consumer groups under the names of classic ones, and of Streams groups under those of either: a version
         that does not know them coordinated here meanwhile. It goes once the log is read."""
-        self._founding: dict[str, SoftState | StreamsSoftState] = {}
+        self._founding: dict[str, SoftState | ShareSoftState | StreamsSoftState] = {}
         """Groups whose first record is being written: the group that the record makes takes over what this step began."""
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending = PendingOffsets()
@@ -134,6 +160,10 @@ class GroupShard:
         if isinstance(group, StreamsGroup) and group.members:
             raise InconsistentGroupProtocol(
                 f"group {request.group_id} has members of group.protocol=streams: join with that, or wait until they are gone"
+            )
+        if isinstance(group, ShareGroup):
+            raise InconsistentGroupProtocol(
+                f"group {request.group_id} is a share group: take another group.id, or delete it"
             )
         if isinstance(group, ConsumerGroup) and group.members:
             return self._join_consumers(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
@@ -205,7 +235,7 @@ class GroupShard:
 
     def _member_group(self, member: MemberRef) -> ClassicGroup | ConsumerGroup:
         group = self.groups.get(member.group_id)
-        if group is None or isinstance(group, StreamsGroup):
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
             raise UnknownMemberId(f"there is no group {member.group_id} that has members of group.protocol=classic")
         return group
 
@@ -220,8 +250,10 @@ class GroupShard:
             if request.epoch != JOINS:
                 raise GroupIdNotFound(f"group {request.group_id} is of group.protocol=classic")
             group = migration.upgrade(group, self._config, self._image().topics, first)
-        if isinstance(group, StreamsGroup):
-            raise GroupIdNotFound(f"group {request.group_id} is of group.protocol=streams")
+        if isinstance(group, ShareGroup | StreamsGroup):
+            raise GroupIdNotFound(
+                f"group {request.group_id} is of group.protocol={group.type_name}: take another group.id"
+            )
         if group is None:
             if request.epoch != JOINS:
                 raise GroupIdNotFound(f"there is no group {request.group_id}")
@@ -266,6 +298,73 @@ class GroupShard:
         self._begin(group, first, result)
         return result
 
+    def share_heartbeat(self, request: ShareHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """ShareGroupHeartbeat: see share/heartbeat.py. Only a member that joins founds a group, which never was of another protocol.
+
+        Raises KafkaError as share_heartbeat.heartbeat, and GROUP_ID_NOT_FOUND.
+        """
+        group = self.groups.get(request.group_id)
+        if group is None and request.epoch == JOINS:
+            group = ShareGroup(request.group_id)
+        if not isinstance(group, ShareGroup):
+            raise GroupIdNotFound(
+                f"there is no group {request.group_id}"
+                if group is None
+                else f"group {request.group_id} is of group.protocol={group.type_name}: take another group.id"
+            )
+        around = self._around_share(request.group_id, now_ms)
+        if request.epoch < JOINS:
+            return share_fencing.leave(group, request, ticket, around.topics)
+        result = share_heartbeat.heartbeat(group, request, ticket, around)
+        self._begin(group, CoordinatorResult(), result)
+        return result
+
+    def _around_share(self, group_id: str, now_ms: int) -> ShareSurroundings:
+        image = self._image()
+        return ShareSurroundings(
+            topics=image.topics,
+            settings=share_settings_of(self._share_config, image, group_id),
+            size_max=self._share_config.group_share_max_size,
+            now_ms=now_ms,
+        )
+
+    # ---- share states --------------------------------------------------------------------------------------------
+
+    def alter_share_offsets(self, group_id: str, starts: Mapping[Uuid, Beginning], ticket: Ticket) -> CoordinatorResult:
+        """AlterShareGroupOffsets: see share/offsets.py; a group that is not there is founded. Raises GROUP_ID_NOT_FOUND for one of
+        another protocol, and as share_offsets.alter."""
+        group = self.groups.get(group_id)
+        group = self._share_group(group_id) if group is not None else ShareGroup(group_id)
+        result = share_offsets.alter(group, starts, ticket)
+        self._begin(group, CoordinatorResult(), result)
+        return result
+
+    def forget_share_topics(self, group_id: str, topic_ids: Collection[Uuid], ticket: Ticket) -> CoordinatorResult:
+        """DeleteShareGroupOffsets: see share_offsets.forget; and GROUP_ID_NOT_FOUND."""
+        return share_offsets.forget(self._share_group(group_id), topic_ids, ticket)
+
+    def take_share_work(self, group_id: str) -> StateWork | None:
+        """What is to be asked of share coordinators for a group; see share_partitions.take_work."""
+        group = self.groups.get(group_id)
+        return share_partitions.take_work(group, self._image().topics) if isinstance(group, ShareGroup) else None
+
+    def finish_share_work(self, group_id: str, done: StateDone) -> CoordinatorResult:
+        """What came of it."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            return CoordinatorResult()
+        return share_partitions.done(group, done, retry_ms=self._share_config.group_share_initialize_retry_interval_ms)
+
+    def describe_share_group(self, group_id: str) -> ShareGroupDescription:
+        """One share group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return share_offsets.describe(self._share_group(group_id), self._share_config.group_share_assignors[0])
+
+    def _share_group(self, group_id: str) -> ShareGroup:
+        group = self._existing_group(group_id)
+        if not isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group_id} is not a share group")
+        return group
+
     def _around(self, group_id: str, now_ms: int) -> Surroundings:
         image, config = self._image(), self._config
         return Surroundings(
@@ -304,6 +403,8 @@ class GroupShard:
         Raises KafkaError as sessions.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
         """
         group = self.groups.get(commit.member.group_id)
+        if isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
         if isinstance(group, StreamsGroup):
             commits.allow_commit(group, commit)
             result = CoordinatorResult()
@@ -336,7 +437,9 @@ class GroupShard:
         (KIP-447), or GROUP_ID_NOT_FOUND where the version knows it.
         """
         group = self.groups.get(commit.member.group_id)
-        if isinstance(group, ConsumerGroup | StreamsGroup):
+        if isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
+        if isinstance(group, CommittingGroup):
             commits.allow_commit(group, commit, is_transactional=True)
         elif group is not None:
             sessions.allow_commit_in_transaction(group, commit.member)
@@ -371,7 +474,9 @@ class GroupShard:
     def allow_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Whether a member may fetch offsets by its epoch: see commits.allow_fetch; classic members are not asked."""
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup | StreamsGroup):
+        if isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group_id} is a share group, which commits no offsets")
+        if isinstance(group, CommittingGroup):
             commits.allow_fetch(group, member_id, epoch)
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
@@ -395,6 +500,8 @@ class GroupShard:
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
         """
         group = self._existing_group(group_id)
+        if isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"group {group_id} is a share group, which commits no offsets")
         has_members = group.state is not GroupState.EMPTY if isinstance(group, ClassicGroup) else bool(group.members)
         if has_members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroup(f"group {group_id} has members")
@@ -414,6 +521,11 @@ class GroupShard:
     def delete_topics(self, topics: Collection[str], *, now_ms: int) -> CoordinatorResult:
         """The topics are gone from the cluster: so are the offsets committed for them."""
         result = CoordinatorResult()
+        for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                left = share_partitions.without_topics(group.states, topics, self._image().topics)
+                if left != group.states:
+                    result.records.append(share_partitions.states_record(group, left))
         for group_id in self.offsets:
             for key in self._offsets_of(group_id):
                 if key.topic in topics:
@@ -465,6 +577,8 @@ class GroupShard:
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing_group(group_id)
+        if isinstance(group, ShareGroup):
+            return share_offsets.delete(group, ticket)
         if group.state != GroupState.EMPTY:
             raise NonEmptyGroup(f"group {group_id} has members")
         result = CoordinatorResult()
@@ -492,6 +606,10 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 result.timers.extend(sessions.resume(group).timers)
+            elif isinstance(group, ShareGroup):
+                of_share = self._around_share(group.group_id, now_ms).settings
+                result.timers.extend(share_fencing.resume(group, of_share).timers)
+                result.arm(share_partitions.state_timer(group.group_id), 0)
             elif isinstance(group, StreamsGroup):
                 settings = self._around_streams(group.group_id, now_ms).settings
                 result.timers.extend(streams_fencing.resume(group, settings).timers)
@@ -511,6 +629,8 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         if group is None:
             return CoordinatorResult()
+        if isinstance(group, ShareGroup):
+            return self._on_share_timer(group, key, now_ms)
         if isinstance(group, StreamsGroup):
             if key.kind in (TimerKind.SESSION, TimerKind.REBALANCE):
                 return streams_fencing.on_timer(group, key)
@@ -530,6 +650,19 @@ class GroupShard:
             return CoordinatorResult()  # the group was one of the consumer protocol when it was armed
         result = sessions.on_timer(group, key, now_ms=now_ms)
         self._forget_if_vacant(group)
+        return result
+
+    def _on_share_timer(self, group: ShareGroup, key: TimerKey, now_ms: int) -> CoordinatorResult:
+        if key.kind is TimerKind.SESSION:
+            return share_fencing.on_session_end(group, key, self._image().topics)
+        if key.kind is TimerKind.STATE:
+            result = share_partitions.retry(group)
+            if not result.records and share_partitions.has_work(group):
+                self._on_share_work(group.group_id)
+            return result
+        result = CoordinatorResult()
+        if key.kind is TimerKind.TARGET:
+            led_targets.on_slice(group, key, result, now_ms=now_ms)
         return result
 
     def _expire(self, now_ms: int) -> CoordinatorResult:
@@ -554,7 +687,9 @@ class GroupShard:
                 left.difference_update(gone)
             if self.pending.has_group(group_id):
                 continue
-            is_unused = not isinstance(group, ClassicGroup) or not group.pending_members
+            is_unused = not isinstance(group, ShareGroup)  # its share states are somebody's backlog
+            if isinstance(group, ClassicGroup):
+                is_unused = not group.pending_members
             if not left and group.state == GroupState.EMPTY and is_unused:
                 result.records.extend(_group_tombstones(group))
             self._forget_if_vacant(group)
@@ -619,17 +754,20 @@ class GroupShard:
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
-    def _replay_led(self, record: ConsumerRecord | StreamsRecord) -> None:
+    def _replay_led(self, record: ConsumerRecord | ShareRecord | StreamsRecord) -> None:
         group_id = record.group_id
         group = self.groups.get(group_id)
-        kind: type[LedGroup] = StreamsGroup if isinstance(record, StreamsRecord) else ConsumerGroup
+        kind: type[LedGroup] = ConsumerGroup
+        if isinstance(record, StreamsRecord):
+            kind = StreamsGroup
+        elif isinstance(record, ShareRecord):
+            kind = ShareGroup
         is_tombstone = (
             record.is_tombstone if isinstance(record, ConsumerGroupPartitionMetadataRecord) else record.value is None
         )
         if isinstance(group, kind):
             _replay_in(group, record)
-            # The topology is the last that a Streams group leaves behind.
-            if is_tombstone and isinstance(record, ConsumerGroupMetadataRecord | StreamsGroupTopologyRecord):
+            if is_tombstone and isinstance(record, LAST_OF_GROUP):
                 del self.groups[group_id]
                 if self._offsets_of(group_id):
                     self.groups[group_id] = self._new_group(group_id)
@@ -666,14 +804,24 @@ class GroupShard:
                 if record.value is not None and isinstance(group, ClassicGroup):
                     return rebalance.on_refused(group, record.value, result, error)
             elif not isinstance(group, ClassicGroup):
-                self._founding.pop(record.group_id, None)
-                return fencing.on_refused(group, result, error)
+                founding = self._founding.pop(record.group_id, None)
+                refused = fencing.on_refused(group, result, error)
+                soft = group.soft if isinstance(group, ShareGroup) else founding
+                if isinstance(soft, ShareSoftState):
+                    share_partitions.on_refused(soft, result.records, refused, error)
+                    retry_ms = self._share_config.group_share_initialize_retry_interval_ms
+                    refused.arm(share_partitions.state_timer(record.group_id), retry_ms)
+                return refused
         return result.refused(error)
 
     def on_committed(self, record: GroupRecord | Pending | TransactionEnd) -> None:
         """The record is below the high watermark: readers may see it."""
         if isinstance(record, OffsetCommitRecord):
             self._settle(record)
+        elif isinstance(record, ShareGroupMetadataRecord | ShareGroupStatePartitionMetadataRecord):
+            group = self.groups.get(record.group_id)
+            if isinstance(group, ShareGroup) and share_partitions.has_work(group):
+                self._on_share_work(record.group_id)
         elif isinstance(record, TransactionEnd):
             for counting in self.pending.on_end_committed():
                 self._settle(counting)
@@ -695,20 +843,18 @@ class GroupShard:
             self.groups.pop(group.group_id, None)
 
 
-def _replay_in(group: LedGroup, record: ConsumerRecord | StreamsRecord) -> None:
+def _replay_in(group: LedGroup, record: ConsumerRecord | ShareRecord | StreamsRecord) -> None:
+    group.replay(record)  # type: ignore[arg-type]  # of its own protocol
     if isinstance(group, StreamsGroup):
-        assert isinstance(record, StreamsRecord)
-        group.replay(record)
         streams_fencing.forget(group)
-    else:
-        assert not isinstance(record, StreamsRecord)
-        group.replay(record)
 
 
 def _group_tombstones(group: AnyGroup) -> list[GroupRecord]:
     """What makes the log forget a group without members, but for its offsets."""
     if isinstance(group, StreamsGroup):
         return list(streams_fencing.group_tombstones(group))
+    if isinstance(group, ShareGroup):
+        return list(share_fencing.group_tombstones(group))
     if isinstance(group, ConsumerGroup):
         return list(fencing.group_tombstones(group))
     return [GroupMetadataRecord(group.group_id, None)] if group.has_record else []

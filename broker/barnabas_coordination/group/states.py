@@ -48,6 +48,8 @@ class TimerKind(Enum):
     """A consumer group may have classic members alone; a classic group that was one has to rebalance."""
     REGEX = "regex"
     """The next slice of resolving its regular expressions."""
+    STATE = "state"
+    """Share states that could not be begun or forgotten are asked for again."""
     INITIAL_DELAY = "initial_delay"
     """The first members of a Streams group wait for more."""
 

@@ -25,6 +25,7 @@ from barnabas_coordination.group.messages import (
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
 from barnabas_coordination.shard import ArmTimer, CoordinatorResult, Reply, Ticket
+from barnabas_coordination.share_group_config import ShareGroupConfig
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
@@ -55,6 +56,9 @@ class GroupDriver:
 
     def __init__(self, **config: Any) -> None:
         self.config = GroupCoordinatorConfig(**{"group_initial_rebalance_delay_ms": DELAY_MS} | config)
+        self.share_config = ShareGroupConfig()
+        self.share_work: list[str] = []
+        """Share groups with something to ask."""
         self.image = MetadataImage.EMPTY
         self.shard = self.new_shard()
         self.now_ms = 1_000_000
@@ -72,7 +76,12 @@ class GroupDriver:
 
     def new_shard(self) -> GroupShard:
         """One that has read nothing."""
-        return GroupShard(self.config, image=lambda: self.image)
+        return GroupShard(
+            self.config,
+            share_config=self.share_config,
+            image=lambda: self.image,
+            on_share_work=lambda group_id: self.share_work.append(group_id),
+        )
 
     # ---- what the runtime does -----------------------------------------------------------------------------------
 

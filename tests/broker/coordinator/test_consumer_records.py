@@ -22,8 +22,8 @@ from barnabas_coordination.group.consumer.records import (
     MemberMetadata,
     MemberState,
     RegexValue,
-    TargetValue,
 )
+from barnabas_coordination.group.led_records import TargetValue
 from barnabas_coordination.group.records import decode, encode
 from barnabas_wire.kafka.ids import Uuid
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_coordination.errors import CorruptRecord
-from barnabas_coordination.group.consumer.records import TargetValue
+from barnabas_coordination.group.led_records import TargetValue
 from barnabas_coordination.group.records import decode, encode
 from barnabas_coordination.group.streams.records import (
     AssignmentValue,

@@ -25,9 +25,10 @@ from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.heartbeat import Step
 from barnabas_coordination.group.consumer.member import JOINS, ConsumerMember, Owned, partitions_of
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, Surroundings
-from barnabas_coordination.group.consumer.records import ClassicOffer, MemberState, Partitions
+from barnabas_coordination.group.consumer.records import ClassicOffer, MemberState
 from barnabas_coordination.group.consumer.subscription import group_names, metadata_hash
 from barnabas_coordination.group.epochs import are_targets_due
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
     JoinOutcome,

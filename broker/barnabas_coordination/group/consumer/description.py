@@ -10,7 +10,7 @@ from __future__ import annotations
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember
 from barnabas_coordination.group.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription, Finding
-from barnabas_coordination.group.consumer.records import Partitions
+from barnabas_coordination.group.led_records import Partitions
 
 
 def describe(group: ConsumerGroup, assignor: str, findings: tuple[Finding, ...] = ()) -> ConsumerGroupDescription:

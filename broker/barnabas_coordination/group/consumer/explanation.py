@@ -16,7 +16,8 @@ from barnabas_coordination.group.consumer import fencing
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember, partitions_of
 from barnabas_coordination.group.consumer.messages import Finding, FindingKind, Surroundings
-from barnabas_coordination.group.consumer.records import MemberState, Partitions
+from barnabas_coordination.group.consumer.records import MemberState
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_wire.kafka.ids import Uuid
 
 LATE_AFTER: Final = 1.5

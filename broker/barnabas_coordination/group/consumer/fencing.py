@@ -18,20 +18,17 @@ from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE, Cons
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, GroupSettings, HeartbeatOutcome
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
-    ConsumerGroupMemberMetadataRecord,
     ConsumerGroupMetadataRecord,
     ConsumerGroupPartitionMetadataRecord,
     ConsumerGroupRegularExpressionRecord,
-    ConsumerGroupTargetAssignmentMemberRecord,
-    ConsumerGroupTargetAssignmentMetadataRecord,
     ConsumerRecord,
     GroupValue,
     HeldPartitions,
     MemberMetadata,
     MemberState,
-    TargetValue,
 )
 from barnabas_coordination.group.consumer.subscription import metadata_hash
+from barnabas_coordination.group.led_group import emptied, led_tombstones, member_tombstones
 from barnabas_coordination.group.states import TimerKey, TimerKind
 from barnabas_coordination.shard import ArmTimer, CancelTimer, CoordinatorResult, Ticket
 from barnabas_quorum.image.topics import TopicsImage
@@ -124,36 +121,20 @@ def _as_of_none(held: HeldPartitions) -> HeldPartitions:
     return {topic_id: dict.fromkeys(of, 0) for topic_id, of in held.items()}
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
-    """In the order that a compacted log keeps: a member is nobody's holder before it is gone."""
-    return [
-        ConsumerGroupCurrentMemberAssignmentRecord(group_id, member_id, None),
-        ConsumerGroupTargetAssignmentMemberRecord(group_id, member_id, None),
-        ConsumerGroupMemberMetadataRecord(group_id, member_id, None),
-    ]
-
-
 def group_tombstones(group: ConsumerGroup) -> list[ConsumerRecord]:
     """Everything that the log has of the group, members first."""
-    group_id = group.group_id
-    records: list[ConsumerRecord] = []
-    records += [ConsumerGroupCurrentMemberAssignmentRecord(group_id, name, None) for name in sorted(group.members)]
-    names = sorted(group.targets.keys() | group.members.keys())
-    records += [ConsumerGroupTargetAssignmentMemberRecord(group_id, name, None) for name in names]
-    records.append(ConsumerGroupTargetAssignmentMetadataRecord(group_id, None))
-    records += [ConsumerGroupMemberMetadataRecord(group_id, name, None) for name in sorted(group.members)]
-    records += [ConsumerGroupRegularExpressionRecord(group_id, regex, None) for regex in sorted(group.regexes)]
+    records = led_tombstones(group)
+    records += [ConsumerGroupRegularExpressionRecord(group.group_id, regex, None) for regex in sorted(group.regexes)]
     if group.has_partition_metadata:
-        records.append(ConsumerGroupPartitionMetadataRecord(group_id))
-    records.append(ConsumerGroupMetadataRecord(group_id, None))
-    return records
+        records.append(ConsumerGroupPartitionMetadataRecord(group.group_id))
+    return [*records, ConsumerGroupMetadataRecord(group.group_id, None)]
 
 
 def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: CoordinatorResult, topics: TopicsImage) -> None:
     """The members are out, and the group is in its next epoch."""
     names = {member.member_id for member in gone}
     for member_id in sorted(names):
-        out.records.extend(member_tombstones(group.group_id, member_id))
+        out.records.extend(member_tombstones(group.kinds, group.group_id, member_id))
         out.cancel(session_timer(group.group_id, member_id))
         for kind in (TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC):
             out.cancel(TimerKey(kind, group.group_id, member_id))
@@ -173,8 +154,7 @@ def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], out: Coordina
     if left and all(member.is_classic for member in left):
         out.arm(downgrade_timer(group.group_id), 0)
     if not left:
-        # A group without members has the targets of its own epoch: none. Nothing holds the next ones back.
-        out.records.append(ConsumerGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch)))
+        out.records.append(emptied(group, epoch))
 
 
 def on_timer(group: ConsumerGroup, key: TimerKey, topics: TopicsImage) -> CoordinatorResult:

@@ -19,11 +19,10 @@ Not obvious:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from barnabas_coordination.group.consumer.member import ConsumerMember, new_member, size_of
+from barnabas_coordination.group.consumer.member import ConsumerMember, new_member
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
     ConsumerGroupMemberMetadataRecord,
@@ -33,22 +32,18 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMemberRecord,
     ConsumerGroupTargetAssignmentMetadataRecord,
     ConsumerRecord,
-    HeldPartitions,
+    GroupValue,
     MemberMetadata,
-    MemberState,
-    Partitions,
     RegexValue,
 )
 from barnabas_coordination.group.consumer.soft_state import SoftState
+from barnabas_coordination.group.led_group import FIRST_EPOCH, LedGroupState, RecordKinds
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_coordination.group.messages import OffsetToCommit
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
-from barnabas_coordination.group.states import GroupStats
 from barnabas_wire.kafka.ids import Uuid
 
-FIRST_EPOCH: Final = 1
-"""The epoch of a new group; the first change makes it 2."""
 NOTHING: Final[Partitions] = {}
-_UNKNOWN_METADATA: Final = MemberMetadata(client_id="", client_host="")
 
 
 class ConsumerGroupState(StrEnum):
@@ -60,23 +55,23 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ConsumerGroup:
-    """One group. `replay` alone changes it, but for `soft` and `stats`."""
+class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
+    """One group."""
 
     type_name: Final = "consumer"
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+    value: GroupValue
+    kinds = RecordKinds(
+        metadata=ConsumerGroupMetadataRecord,
+        member=ConsumerGroupMemberMetadataRecord,
+        target=ConsumerGroupTargetAssignmentMetadataRecord,
+        member_target=ConsumerGroupTargetAssignmentMemberRecord,
+        assignment=ConsumerGroupCurrentMemberAssignmentRecord,
+    )
+    unknown_metadata = MemberMetadata(client_id="", client_host="")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        """When the targets were made; 0: nothing holds the next ones back."""
-        self.members: dict[str, ConsumerMember] = {}
-        self.static_members: dict[str, str] = {}
-        """Instance id -> member id."""
-        self.targets: dict[str, Partitions] = {}
+        super().__init__(group_id, GroupValue(FIRST_EPOCH), SoftState())
         self.regexes: dict[str, RegexValue] = {}
         """What each was resolved to; one that is not resolved yet is not here."""
         self.has_partition_metadata = False
@@ -89,12 +84,6 @@ class ConsumerGroup:
         self.assignor_votes: Counter[str] = Counter()
         self.classic_count = 0
         """Members that speak the classic protocol."""
-        self.bytes = 0
-        """About how many bytes the members' own words take."""
-        self._stable_at: Counter[int] = Counter()
-        """STABLE members by epoch."""
-        self.soft = SoftState()
-        self.stats = GroupStats()
 
     def __repr__(self) -> str:
         epochs = f"epoch {self.epoch}, targets of {self.assignment_epoch}"
@@ -103,15 +92,22 @@ class ConsumerGroup:
     # ---- derived -------------------------------------------------------------------------------------------------
 
     @property
+    def metadata_hash(self) -> int:
+        """Of the topics subscribed to."""
+        return self.value.metadata_hash
+
+    def new_member(self, member_id: str, metadata: MemberMetadata) -> ConsumerMember:
+        """A member that has nothing yet."""
+        return new_member(member_id, metadata)
+
+    @property
     def state(self) -> ConsumerGroupState:
         """See above."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ConsumerGroupState.ASSIGNING
-        if self._stable_at[self.assignment_epoch] != len(self.members):
-            return ConsumerGroupState.RECONCILING
-        return ConsumerGroupState.STABLE
+        return ConsumerGroupState.STABLE if self.is_settled else ConsumerGroupState.RECONCILING
 
     @property
     def protocol(self) -> str | None:
@@ -139,15 +135,9 @@ class ConsumerGroup:
 
     def copy(self) -> ConsumerGroup:
         """A draft, on which a step may replay what it is about to write."""
-        draft = ConsumerGroup(self.group_id)
-        draft.epoch, draft.metadata_hash = self.epoch, self.metadata_hash
-        draft.assignment_epoch = self.assignment_epoch
-        draft.assignment_timestamp_ms = self.assignment_timestamp_ms
+        draft = super().copy()
         draft.has_partition_metadata = self.has_partition_metadata
-        draft.targets, draft.regexes = dict(self.targets), dict(self.regexes)
-        draft.soft = self.soft
-        for member in self.members.values():
-            draft._put(member)
+        draft.regexes = dict(self.regexes)
         return draft
 
     # ---- replay --------------------------------------------------------------------------------------------------
@@ -156,24 +146,15 @@ class ConsumerGroup:
         """Change state by one record of this group that is not its tombstone."""
         match record:
             case ConsumerGroupMemberMetadataRecord(_, member_id, metadata):
-                self._replay_metadata(member_id, metadata)
+                self.replay_member(member_id, metadata)
             case ConsumerGroupCurrentMemberAssignmentRecord(_, member_id, value):
-                member = self.members.get(member_id)
-                if value is not None:
-                    self._put((member or new_member(member_id, _UNKNOWN_METADATA)).with_assignment(value))
-                elif member is not None:
-                    self._put(new_member(member_id, member.metadata))
+                self.replay_assignment(member_id, value)
             case ConsumerGroupMetadataRecord(_, group):
-                if group is not None:
-                    self.epoch, self.metadata_hash = group
+                self.replay_metadata(group)
             case ConsumerGroupTargetAssignmentMetadataRecord(_, target):
-                if target is not None:
-                    self.assignment_epoch, self.assignment_timestamp_ms = target
+                self.replay_target(target)
             case ConsumerGroupTargetAssignmentMemberRecord(_, member_id, partitions):
-                if partitions is None:
-                    self.targets.pop(member_id, None)
-                else:
-                    self.targets[member_id] = partitions
+                self.replay_member_target(member_id, partitions)
             case ConsumerGroupRegularExpressionRecord(_, regex, resolved):
                 if resolved is None:
                     self.regexes.pop(regex, None)
@@ -182,21 +163,7 @@ class ConsumerGroup:
             case ConsumerGroupPartitionMetadataRecord(_, is_tombstone):
                 self.has_partition_metadata = not is_tombstone
 
-    def _replay_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
-        member = self.members.get(member_id)
-        if metadata is None:
-            self._drop(member_id)
-        elif member is None:
-            self._put(new_member(member_id, metadata))
-        else:
-            self._put(replace(member, metadata=metadata))
-
-    def _put(self, member: ConsumerMember) -> None:
-        self._drop(member.member_id, is_kept=True)
-        self.members[member.member_id] = member
-        self._count(member, 1)
-        if member.metadata.instance_id is not None:
-            self.static_members[member.metadata.instance_id] = member.member_id
+    def _hold(self, member: ConsumerMember) -> None:
         for held in (member.assigned, member.pending):
             for topic_id, partitions in held.items():
                 holders = self.holders.setdefault(topic_id, {})
@@ -205,27 +172,18 @@ class ConsumerGroup:
                     if other is None or other.epoch <= member.epoch:
                         holders[partition] = member.member_id
 
-    def _drop(self, member_id: str, *, is_kept: bool = False) -> None:
-        member = self.members.get(member_id) if is_kept else self.members.pop(member_id, None)
-        if member is None:
-            return
-        self._count(member, -1)
-        instance_id = member.metadata.instance_id
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
-            del self.static_members[instance_id]
+    def _release(self, member: ConsumerMember) -> None:
         for held in (member.assigned, member.pending):
-            self._release(member_id, held)
-
-    def _release(self, member_id: str, held: HeldPartitions) -> None:
-        for topic_id, partitions in held.items():
-            holders = self.holders.get(topic_id, {})
-            for partition in partitions:
-                if holders.get(partition) == member_id:
-                    del holders[partition]
-            if not holders:
-                self.holders.pop(topic_id, None)
+            for topic_id, partitions in held.items():
+                holders = self.holders.get(topic_id, {})
+                for partition in partitions:
+                    if holders.get(partition) == member.member_id:
+                        del holders[partition]
+                if not holders:
+                    self.holders.pop(topic_id, None)
 
     def _count(self, member: ConsumerMember, sign: int) -> None:
+        super()._count(member, sign)
         metadata = member.metadata
         for name in metadata.topic_names:
             _add(self.topic_counts, name, sign)
@@ -233,13 +191,10 @@ class ConsumerGroup:
             _add(self.regex_counts, member.regex, sign)
         if metadata.server_assignor:
             _add(self.assignor_votes, metadata.server_assignor, sign)
-        if member.state is MemberState.STABLE:
-            _add(self._stable_at, member.epoch, sign)
         self.classic_count += sign * member.is_classic
-        self.bytes += sign * size_of(metadata)
 
 
-def _add(counts: Counter[str] | Counter[int], key: str | int, sign: int) -> None:
-    counts[key] += sign  # type: ignore[index]
-    if not counts[key]:  # type: ignore[index]
+def _add(counts: Counter[str], key: str, sign: int) -> None:
+    counts[key] += sign
+    if not counts[key]:
         del counts[key]

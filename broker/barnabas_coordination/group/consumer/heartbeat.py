@@ -24,7 +24,6 @@ from dataclasses import replace
 from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
 from barnabas_coordination.group.admission import refuse_unreleased, require_memory, require_place
 from barnabas_coordination.group.consumer import fencing, regexes, slices, target
-from barnabas_coordination.group.consumer.assignor.subscribers import run
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import (
     JOINS,
@@ -43,14 +42,11 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupMetadataRecord,
     ConsumerGroupPartitionMetadataRecord,
     ConsumerGroupRegularExpressionRecord,
-    ConsumerGroupTargetAssignmentMemberRecord,
-    ConsumerRecord,
     GroupValue,
     MemberMetadata,
     MemberState,
-    Partitions,
 )
-from barnabas_coordination.group.consumer.soft_state import RegexJob, Revoking, TargetJob
+from barnabas_coordination.group.consumer.soft_state import RegexJob, Revoking
 from barnabas_coordination.group.consumer.subscription import (
     group_names,
     member_topics,
@@ -58,6 +54,9 @@ from barnabas_coordination.group.consumer.subscription import (
     regexes_in_use,
 )
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
+from barnabas_coordination.group.led_group import replace_static
+from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_targets import TargetJob, is_in_the_making, make
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
 
@@ -141,16 +140,7 @@ class Step:
         back = replace(
             gone, member_id=self.request.member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, pending={}
         )
-        records: list[ConsumerRecord] = [
-            *fencing.member_tombstones(group_id, gone.member_id),
-            ConsumerGroupMemberMetadataRecord(group_id, back.member_id, back.metadata),
-            ConsumerGroupTargetAssignmentMemberRecord(group_id, back.member_id, self.group.target(gone.member_id)),
-            ConsumerGroupCurrentMemberAssignmentRecord(group_id, back.member_id, back.to_value()),
-        ]
-        draft = self.group.copy()
-        for record in records:
-            draft.replay(record)
-        self.group = draft
+        self.group, records = replace_static(self.group, gone, back)
         self.out.records.extend(records)
         if gone.member_id != back.member_id:
             self.out.cancel(fencing.session_timer(group_id, gone.member_id))
@@ -222,18 +212,15 @@ class Step:
         interval_ms = around.settings.assignment_interval_ms
         if not are_targets_due(group, self.epoch, interval_ms=interval_ms, now_ms=around.now_ms):
             return
-        running = self.soft.target_job
-        if running is not None and running.epoch == self.epoch and self.present is not None:
-            return  # the targets of this epoch are in the making
+        if is_in_the_making(group, self.epoch, self.member.member_id):
+            return
         assignor = target.assignor_name(group, around.default_assignor, self.member)
         subscribers = target.subscribers_of(group, self.member, assignor, around)
-        assigning = target.ASSIGNORS[assignor](subscribers)
-        if target.is_large(subscribers):
-            members = frozenset(member.member_id for member in subscribers.members)
-            slices.begin_target(group, TargetJob(self.epoch, members, assigning), self.out)
+        members = frozenset(member.member_id for member in subscribers.members)
+        job = TargetJob(self.epoch, members, target.ASSIGNORS[assignor](subscribers))
+        targets = make(group, job, self.out, is_large=target.is_large(subscribers), now_ms=around.now_ms)
+        if targets is None:
             return
-        targets = run(assigning)
-        self.out.records.extend(target.target_records(group, self.epoch, targets, now_ms=around.now_ms))
         self.target_epoch = self.epoch
         self.target = targets[self.member.member_id]
 

@@ -12,13 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from barnabas_coordination.group.consumer.records import (
-    AssignmentValue,
-    HeldPartitions,
-    MemberMetadata,
-    MemberState,
-    Partitions,
-)
+from barnabas_coordination.group.consumer.records import AssignmentValue, HeldPartitions, MemberMetadata, MemberState
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_wire.kafka.ids import Uuid
 
 JOINS: Final = 0
@@ -56,6 +51,16 @@ class ConsumerMember:
     def is_classic(self) -> bool:
         """Whether it speaks the classic protocol."""
         return self.metadata.classic is not None
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether it has what it can have, all of its target."""
+        return self.state is MemberState.STABLE
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its own words take."""
+        return size_of(self.metadata)
 
     @property
     def is_revoking(self) -> bool:

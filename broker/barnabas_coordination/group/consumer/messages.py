@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas_coordination.group.consumer.member import Owned
-from barnabas_coordination.group.consumer.records import ClassicOffer, Partitions
+from barnabas_coordination.group.consumer.records import ClassicOffer
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.ids import BrokerId

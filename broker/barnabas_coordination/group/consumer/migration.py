@@ -38,9 +38,9 @@ from barnabas_coordination.group.consumer.records import (
     GroupValue,
     MemberMetadata,
     MemberState,
-    TargetValue,
 )
 from barnabas_coordination.group.consumer.subscription import metadata_hash
+from barnabas_coordination.group.led_records import TargetValue
 from barnabas_coordination.group.members import ClassicMember
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE, choose_protocol
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupMetadataValue, MemberValue

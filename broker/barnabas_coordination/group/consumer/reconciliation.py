@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from barnabas_coordination.group.consumer.errors import FencedMemberEpoch
 from barnabas_coordination.group.consumer.member import ConsumerMember, Owned, touches
-from barnabas_coordination.group.consumer.records import HeldPartitions, MemberState, Partitions
+from barnabas_coordination.group.consumer.records import HeldPartitions, MemberState
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_wire.kafka.ids import Uuid
 
 IsFree = Callable[[Uuid, int], bool]

@@ -27,13 +27,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from barnabas_coordination.group.led_records import (
+    GroupKey,
+    MemberKey,
+    Partitions,
+    PartitionsMessage,
+    TargetMessage,
+    TargetValue,
+    partitions_of,
+    topic_messages,
+)
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int32, int64, raw, string, struct, uuid
 
-VALUE_VERSION: Final = 0
-
-Partitions = Mapping[Uuid, tuple[int, ...]]
-"""Topic id -> partitions in ascending order, at least one. Never changed in place."""
 HeldPartitions = Mapping[Uuid, Mapping[int, int]]
 """Topic id -> partition -> the assignment epoch in which the member got it. Never changed in place."""
 
@@ -112,14 +118,6 @@ class ConsumerGroupMemberMetadataRecord(NamedTuple):
     value: MemberMetadata | None
 
 
-class TargetValue(NamedTuple):
-    """The epoch that the targets belong to."""
-
-    epoch: int
-    timestamp_ms: int = 0
-    """When they were made; 0: nothing holds the next ones back."""
-
-
 class ConsumerGroupTargetAssignmentMetadataRecord(NamedTuple):
     """The targets are of this epoch now; value None: there are none."""
 
@@ -187,21 +185,6 @@ ConsumerRecord = (
 
 
 @dataclass(slots=True)
-class _GroupKey(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 3, 6, NEVER_FLEXIBLE  # of types 3, 4, 6
-
-    group_id: str = string()
-
-
-@dataclass(slots=True)
-class _MemberKey(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 5, 8, NEVER_FLEXIBLE  # of types 5, 7, 8
-
-    group_id: str = string()
-    member_id: str = string()
-
-
-@dataclass(slots=True)
 class _RegexKey(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 16, 16, NEVER_FLEXIBLE
 
@@ -247,27 +230,6 @@ class _MemberValue(Message):
 
 
 @dataclass(slots=True)
-class _TargetValue(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-
-    assignment_epoch: int = int32()
-    assignment_timestamp: int = int64(tag=0)
-
-
-@dataclass(slots=True)
-class _TopicPartitions:
-    topic_id: Uuid = uuid()  # noqa: RUF009
-    partitions: list[int] = array(int32)  # noqa: RUF009
-
-
-@dataclass(slots=True)
-class _TargetMemberValue(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-
-    topic_partitions: list[_TopicPartitions] = array(_TopicPartitions)  # noqa: RUF009
-
-
-@dataclass(slots=True)
 class _HeldTopicPartitions:
     topic_id: Uuid = uuid()  # noqa: RUF009
     partitions: list[int] = array(int32)  # noqa: RUF009
@@ -298,17 +260,21 @@ def to_messages(record: ConsumerRecord) -> tuple[int, Message, Message | None]:
     """Record -> its type, the key of that version, and the value of VALUE_VERSION."""
     match record:
         case ConsumerGroupMetadataRecord(group_id, group):
-            return 3, _GroupKey(group_id), None if group is None else _GroupValue(*group)
+            return 3, GroupKey(group_id), None if group is None else _GroupValue(*group)
         case ConsumerGroupPartitionMetadataRecord(group_id):
-            return 4, _GroupKey(group_id), None
+            return 4, GroupKey(group_id), None
         case ConsumerGroupMemberMetadataRecord(group_id, member_id, member):
-            return 5, _MemberKey(group_id, member_id), None if member is None else _member_message(member)
+            return 5, MemberKey(group_id, member_id), None if member is None else _member_message(member)
         case ConsumerGroupTargetAssignmentMetadataRecord(group_id, target):
-            return 6, _GroupKey(group_id), None if target is None else _TargetValue(*target)
+            return 6, GroupKey(group_id), None if target is None else TargetMessage(*target)
         case ConsumerGroupTargetAssignmentMemberRecord(group_id, member_id, partitions):
-            return 7, _MemberKey(group_id, member_id), None if partitions is None else _target_message(partitions)
+            return (
+                7,
+                MemberKey(group_id, member_id),
+                None if partitions is None else PartitionsMessage(topic_messages(partitions)),
+            )
         case ConsumerGroupCurrentMemberAssignmentRecord(group_id, member_id, assignment):
-            return 8, _MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
+            return 8, MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
         case ConsumerGroupRegularExpressionRecord(group_id, regex, resolved):
             value = None if resolved is None else _RegexValue(list(resolved.topics), *resolved[1:])
             return 16, _RegexKey(group_id, regex), value
@@ -332,10 +298,6 @@ def _member_message(member: MemberMetadata) -> _MemberValue:
     )
 
 
-def _target_message(partitions: Partitions) -> _TargetMemberValue:
-    return _TargetMemberValue([_TopicPartitions(topic_id, list(of)) for topic_id, of in partitions.items()])
-
-
 def _assignment_message(value: AssignmentValue) -> _AssignmentValue:
     return _AssignmentValue(
         member_epoch=value.epoch,
@@ -350,16 +312,16 @@ def _held_messages(held: HeldPartitions) -> list[_HeldTopicPartitions]:
     return [_HeldTopicPartitions(topic_id, list(of), list(of.values())) for topic_id, of in held.items()]
 
 
-_KEYS: Final[Mapping[int, type[_GroupKey | _MemberKey | _RegexKey]]] = {
-    **dict.fromkeys((3, 4, 6), _GroupKey),
-    **dict.fromkeys((5, 7, 8), _MemberKey),
+_KEYS: Final[Mapping[int, type[GroupKey | MemberKey | _RegexKey]]] = {
+    **dict.fromkeys((3, 4, 6), GroupKey),
+    **dict.fromkeys((5, 7, 8), MemberKey),
     16: _RegexKey,
 }
 _VALUES: Final[Mapping[int, type[Message]]] = {
     3: _GroupValue,
     5: _MemberValue,
-    6: _TargetValue,
-    7: _TargetMemberValue,
+    6: TargetMessage,
+    7: PartitionsMessage,
     8: _AssignmentValue,
     16: _RegexValue,
 }
@@ -377,24 +339,23 @@ def from_messages(record_type: int, key: Message, value: Message | None, *, is_t
         assert value is None or isinstance(value, _RegexValue)
         regex = None if value is None else RegexValue(tuple(value.topics), value.version, value.timestamp)
         return ConsumerGroupRegularExpressionRecord(key.group_id, key.regex, regex)
-    if isinstance(key, _GroupKey):
+    if isinstance(key, GroupKey):
         if record_type == 4:
             return ConsumerGroupPartitionMetadataRecord(key.group_id, is_tombstone)
         if record_type == 3:
             assert value is None or isinstance(value, _GroupValue)
             group = None if value is None else GroupValue(value.epoch, value.metadata_hash)
             return ConsumerGroupMetadataRecord(key.group_id, group)
-        assert value is None or isinstance(value, _TargetValue)
-        target = None if value is None else TargetValue(value.assignment_epoch, value.assignment_timestamp)
-        return ConsumerGroupTargetAssignmentMetadataRecord(key.group_id, target)
-    assert isinstance(key, _MemberKey)
+        assert value is None or isinstance(value, TargetMessage)
+        return ConsumerGroupTargetAssignmentMetadataRecord(key.group_id, None if value is None else value.value)
+    assert isinstance(key, MemberKey)
     if record_type == 5:
         assert value is None or isinstance(value, _MemberValue)
         member = None if value is None else _member_of(value)
         return ConsumerGroupMemberMetadataRecord(key.group_id, key.member_id, member)
     if record_type == 7:
-        assert value is None or isinstance(value, _TargetMemberValue)
-        partitions = None if value is None else _partitions_of(value.topic_partitions)
+        assert value is None or isinstance(value, PartitionsMessage)
+        partitions = None if value is None else partitions_of(value.topic_partitions)
         return ConsumerGroupTargetAssignmentMemberRecord(key.group_id, key.member_id, partitions)
     assert value is None or isinstance(value, _AssignmentValue)
     assignment = None if value is None else _assignment_of(value)
@@ -418,10 +379,6 @@ def _member_of(value: _MemberValue) -> MemberMetadata:
         server_assignor=value.server_assignor,
         classic=classic,
     )
-
-
-def _partitions_of(found: Iterable[_TopicPartitions]) -> Partitions:
-    return {of.topic_id: tuple(sorted(of.partitions)) for of in found if of.partitions}
 
 
 def _assignment_of(value: _AssignmentValue) -> AssignmentValue:

@@ -11,20 +11,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas_coordination.group.consumer.assignor.subscribers import Assigning
+from barnabas_coordination.group.led_targets import TargetJob
 from barnabas_quorum.image.topics import TopicsImage
 
 Resolving = Generator[None, None, dict[str, tuple[str, ...]]]
 """Gives way now and then; returns the topics of each regular expression."""
-
-
-@dataclass(slots=True)
-class TargetJob:
-    """Targets in the making."""
-
-    epoch: int
-    members: frozenset[str]
-    assigning: Assigning
 
 
 @dataclass(slots=True)

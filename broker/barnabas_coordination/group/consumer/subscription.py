@@ -46,7 +46,7 @@ def group_names(
     Args:
         regexes: resolved regular expressions, those of the group if none are given.
     """
-    names = _changed(
+    names = names_after(
         group.topic_counts,
         () if before is None else before.metadata.topic_names,
         () if after is None else after.metadata.topic_names,
@@ -64,10 +64,11 @@ def regexes_in_use(
     """Regular expressions that some member subscribes by once `before` is `after`."""
     gone = () if before is None or not before.regex else (before.regex,)
     new = () if after is None or not after.regex else (after.regex,)
-    return _changed(group.regex_counts, gone, new)
+    return names_after(group.regex_counts, gone, new)
 
 
-def _changed(counts: Mapping[str, int], gone: Iterable[str], new: Iterable[str]) -> set[str]:
+def names_after(counts: Mapping[str, int], gone: Iterable[str], new: Iterable[str]) -> set[str]:
+    """Names that are counted once some are counted one less, and new ones are there."""
     present = set(counts)
     present.difference_update(name for name in gone if counts.get(name, 0) <= 1)
     return present.union(new)

@@ -21,19 +21,12 @@ from barnabas_coordination.group.consumer.assignor.subscribers import (
     Assignor,
     Subscriber,
     Subscribers,
-    Targets,
 )
 from barnabas_coordination.group.consumer.assignor.uniform import assign_uniformly
 from barnabas_coordination.group.consumer.assignor.uniform_rack import assign_uniformly_by_rack
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import ConsumerMember
 from barnabas_coordination.group.consumer.messages import Surroundings
-from barnabas_coordination.group.consumer.records import (
-    ConsumerGroupTargetAssignmentMemberRecord,
-    ConsumerGroupTargetAssignmentMetadataRecord,
-    ConsumerRecord,
-    TargetValue,
-)
 from barnabas_coordination.group.consumer.subscription import member_topics
 from barnabas_wire.kafka.ids import Uuid
 
@@ -117,14 +110,3 @@ def assignor_name(group: ConsumerGroup, default: str, member: ConsumerMember | N
             votes[member.metadata.server_assignor] += 1
     wanted = [name for name, count in votes.items() if count > 0 and name in ASSIGNORS]
     return min(wanted, key=lambda name: (-votes[name], name)) if wanted else default
-
-
-def target_records(group: ConsumerGroup, epoch: int, targets: Targets, *, now_ms: int) -> list[ConsumerRecord]:
-    """A record for each member whose target is new or another one, and then one for the group."""
-    records: list[ConsumerRecord] = [
-        ConsumerGroupTargetAssignmentMemberRecord(group.group_id, member_id, partitions)
-        for member_id, partitions in sorted(targets.items())
-        if group.targets.get(member_id) != partitions
-    ]
-    records.append(ConsumerGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch, now_ms)))
-    return records

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
 from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE
-from barnabas_coordination.group.consumer.records import TargetValue
+from barnabas_coordination.group.led_group import emptied, led_tombstones, member_tombstones
 from barnabas_coordination.group.states import TimerKey, TimerKind
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.member import StreamsMember
@@ -20,10 +20,7 @@ from barnabas_coordination.group.streams.messages import StreamsHeartbeat, Strea
 from barnabas_coordination.group.streams.records import (
     MemberState,
     StreamsGroupCurrentMemberAssignmentRecord,
-    StreamsGroupMemberMetadataRecord,
     StreamsGroupMetadataRecord,
-    StreamsGroupTargetAssignmentMemberRecord,
-    StreamsGroupTargetAssignmentMetadataRecord,
     StreamsGroupTopologyRecord,
     StreamsRecord,
 )
@@ -63,34 +60,19 @@ def leave(group: StreamsGroup, request: StreamsHeartbeat, ticket: Ticket) -> Coo
     return out
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[StreamsRecord]:
-    """In the order that a compacted log keeps: a member is nobody's holder before it is gone."""
-    return [
-        StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, None),
-        StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, None),
-        StreamsGroupMemberMetadataRecord(group_id, member_id, None),
-    ]
-
-
 def group_tombstones(group: StreamsGroup) -> list[StreamsRecord]:
     """Everything that the log has of the group, members first."""
-    group_id = group.group_id
-    members = sorted(group.members)
-    targets = sorted(group.targets.keys() | group.members.keys())
     return [
-        *(StreamsGroupCurrentMemberAssignmentRecord(group_id, name, None) for name in members),
-        *(StreamsGroupTargetAssignmentMemberRecord(group_id, name, None) for name in targets),
-        StreamsGroupTargetAssignmentMetadataRecord(group_id, None),
-        *(StreamsGroupMemberMetadataRecord(group_id, name, None) for name in members),
-        StreamsGroupMetadataRecord(group_id, None),
-        StreamsGroupTopologyRecord(group_id, None),
+        *led_tombstones(group),
+        StreamsGroupMetadataRecord(group.group_id, None),
+        StreamsGroupTopologyRecord(group.group_id, None),
     ]
 
 
 def remove(group: StreamsGroup, gone: StreamsMember, out: CoordinatorResult) -> None:
     """The member is out, and the group is in its next epoch."""
     group_id, member_id = group.group_id, gone.member_id
-    out.records.extend(member_tombstones(group_id, member_id))
+    out.records.extend(member_tombstones(group.kinds, group_id, member_id))
     out.cancel(session_timer(group_id, member_id))
     out.cancel(revocation_timer(group_id, member_id))
     if gone.metadata.endpoint is not None:
@@ -98,8 +80,7 @@ def remove(group: StreamsGroup, gone: StreamsMember, out: CoordinatorResult) -> 
     value = group.value._replace(epoch=group.epoch + 1)
     out.records.append(StreamsGroupMetadataRecord(group_id, value))
     if group.members.keys() == {member_id}:
-        # A group without members has the targets of its own epoch: none. Nothing holds the next ones back.
-        out.records.append(StreamsGroupTargetAssignmentMetadataRecord(group_id, TargetValue(value.epoch)))
+        out.records.append(emptied(group, value.epoch))
 
 
 def forget(group: StreamsGroup) -> None:

@@ -14,21 +14,17 @@ stays when the last member goes: an application with another one needs another g
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from barnabas_coordination.group.consumer.group import FIRST_EPOCH
+from barnabas_coordination.group.led_group import FIRST_EPOCH, LedGroupState, RecordKinds
 from barnabas_coordination.group.messages import OffsetToCommit
-from barnabas_coordination.group.states import GroupStats
-from barnabas_coordination.group.streams.member import StreamsMember, new_member, size_of
+from barnabas_coordination.group.streams.member import StreamsMember, new_member
 from barnabas_coordination.group.streams.records import (
     NO_TOPOLOGY,
     GroupValue,
     MemberMetadata,
-    MemberState,
     StreamsGroupCurrentMemberAssignmentRecord,
     StreamsGroupMemberMetadataRecord,
     StreamsGroupMetadataRecord,
@@ -41,8 +37,6 @@ from barnabas_coordination.group.streams.soft_state import StreamsSoftState
 from barnabas_coordination.group.streams.tasks import NO_TASKS, Role, Task, Tasks
 from barnabas_coordination.group.streams.topology import Topology
 
-_UNKNOWN_METADATA: Final = MemberMetadata(client_id="", client_host="")
-
 
 class StreamsGroupState(StrEnum):
     """States by the names that StreamsGroupDescribe shows."""
@@ -54,40 +48,30 @@ class StreamsGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class StreamsGroup:
-    """One group. `replay` alone changes it, but for `soft` and `stats`."""
+class StreamsGroup(LedGroupState[StreamsMember, Tasks, StreamsSoftState]):
+    """One group."""
 
     type_name: Final = "streams"
     protocol_type: Final = "streams"
     protocol: str | None = None
     """Its members do not choose the assignor."""
+    value: GroupValue
+    kinds = RecordKinds(
+        metadata=StreamsGroupMetadataRecord,
+        member=StreamsGroupMemberMetadataRecord,
+        target=StreamsGroupTargetAssignmentMetadataRecord,
+        member_target=StreamsGroupTargetAssignmentMemberRecord,
+        assignment=StreamsGroupCurrentMemberAssignmentRecord,
+    )
+    unknown_metadata = MemberMetadata(client_id="", client_host="")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.value = GroupValue(FIRST_EPOCH)
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        """When the targets were made; 0: nothing holds the next ones back."""
+        super().__init__(group_id, GroupValue(FIRST_EPOCH), StreamsSoftState())
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.static_members: dict[str, str] = {}
-        """Instance id -> member id."""
-        self.targets: dict[str, Tasks] = {}
         self.holders: dict[Task, set[tuple[str, Role]]] = {}
         """The members that have a task, or still have to revoke it, with their roles."""
-        self.bytes = 0
-        """About how many bytes the members' own words take."""
-        self._stable_at: Counter[int] = Counter()
-        """STABLE members by epoch."""
-        self.soft = StreamsSoftState()
-        self.stats = GroupStats()
 
     # ---- derived -------------------------------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        """The group's epoch."""
-        return self.value.epoch
 
     @property
     def state(self) -> StreamsGroupState:
@@ -98,14 +82,16 @@ class StreamsGroup:
             return StreamsGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
             return StreamsGroupState.ASSIGNING
-        if self._stable_at[self.assignment_epoch] != len(self.members):
-            return StreamsGroupState.RECONCILING
-        return StreamsGroupState.STABLE
+        return StreamsGroupState.STABLE if self.is_settled else StreamsGroupState.RECONCILING
 
     @property
     def topology_epoch(self) -> int:
         """The epoch of the topology; NO_TOPOLOGY without one."""
         return NO_TOPOLOGY if self.topology is None else self.topology.epoch
+
+    def new_member(self, member_id: str, metadata: MemberMetadata) -> StreamsMember:
+        """A member that has nothing yet."""
+        return new_member(member_id, metadata)
 
     def target(self, member_id: str) -> Tasks:
         """What a member is to have."""
@@ -134,14 +120,8 @@ class StreamsGroup:
 
     def copy(self) -> StreamsGroup:
         """A draft, on which a step may replay what it is about to write."""
-        draft = StreamsGroup(self.group_id)
-        draft.value, draft.topology = self.value, self.topology
-        draft.assignment_epoch = self.assignment_epoch
-        draft.assignment_timestamp_ms = self.assignment_timestamp_ms
-        draft.targets = dict(self.targets)
-        draft.soft = self.soft
-        for member in self.members.values():
-            draft._put(member)
+        draft = super().copy()
+        draft.topology = self.topology
         return draft
 
     # ---- replay --------------------------------------------------------------------------------------------------
@@ -150,60 +130,27 @@ class StreamsGroup:
         """Change state by one record of this group that is not its tombstone."""
         match record:
             case StreamsGroupMemberMetadataRecord(_, member_id, metadata):
-                member = self.members.get(member_id)
-                if metadata is None:
-                    self._drop(member_id)
-                    self.members.pop(member_id, None)
-                elif member is None:
-                    self._put(new_member(member_id, metadata))
-                else:
-                    self._put(replace(member, metadata=metadata))
+                self.replay_member(member_id, metadata)
             case StreamsGroupCurrentMemberAssignmentRecord(_, member_id, value):
-                member = self.members.get(member_id)
-                if value is not None:
-                    self._put((member or new_member(member_id, _UNKNOWN_METADATA)).with_assignment(value))
-                elif member is not None:
-                    self._put(new_member(member_id, member.metadata))
+                self.replay_assignment(member_id, value)
             case StreamsGroupMetadataRecord(_, group):
-                if group is not None:
-                    self.value = group
+                self.replay_metadata(group)
             case StreamsGroupTargetAssignmentMetadataRecord(_, target):
-                if target is not None:
-                    self.assignment_epoch, self.assignment_timestamp_ms = target
+                self.replay_target(target)
             case StreamsGroupTargetAssignmentMemberRecord(_, member_id, tasks):
-                if tasks is None:
-                    self.targets.pop(member_id, None)
-                else:
-                    self.targets[member_id] = tasks
+                self.replay_member_target(member_id, tasks)
             case StreamsGroupTopologyRecord(_, topology):
                 self.topology = topology
 
-    def _put(self, member: StreamsMember) -> None:
-        self._drop(member.member_id)
-        self.members[member.member_id] = member
-        self._count(member, 1)
-        if member.metadata.instance_id is not None:
-            self.static_members[member.metadata.instance_id] = member.member_id
+    def _hold(self, member: StreamsMember) -> None:
         for held in (member.assigned, member.pending):
             for role, task in held.by_role():
                 self.holders.setdefault(task, set()).add((member.member_id, role))
 
-    def _drop(self, member_id: str) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            return
-        self._count(member, -1)
-        instance_id = member.metadata.instance_id
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
-            del self.static_members[instance_id]
+    def _release(self, member: StreamsMember) -> None:
         for held in (member.assigned, member.pending):
             for role, task in held.by_role():
                 holders = self.holders.get(task, set())
-                holders.discard((member_id, role))
+                holders.discard((member.member_id, role))
                 if not holders:
                     self.holders.pop(task, None)
-
-    def _count(self, member: StreamsMember, sign: int) -> None:
-        if member.state is MemberState.STABLE:
-            self._stable_at[member.epoch] += sign
-        self.bytes += sign * size_of(member.metadata)

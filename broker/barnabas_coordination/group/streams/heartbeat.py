@@ -26,8 +26,9 @@ from barnabas_coordination.group.admission import refuse_unreleased, require_mem
 from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
 from barnabas_coordination.group.consumer.member import JOINS
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
+from barnabas_coordination.group.led_group import replace_static
+from barnabas_coordination.group.led_targets import TargetJob, is_in_the_making, make
 from barnabas_coordination.group.streams import fencing, target
-from barnabas_coordination.group.streams.assignor import Assigning, Targets
 from barnabas_coordination.group.streams.endpoints import endpoints_of
 from barnabas_coordination.group.streams.errors import InvalidStreamsRequest
 from barnabas_coordination.group.streams.group import StreamsGroup
@@ -48,11 +49,9 @@ from barnabas_coordination.group.streams.records import (
     StreamsGroupCurrentMemberAssignmentRecord,
     StreamsGroupMemberMetadataRecord,
     StreamsGroupMetadataRecord,
-    StreamsGroupTargetAssignmentMemberRecord,
     StreamsGroupTopologyRecord,
-    StreamsRecord,
 )
-from barnabas_coordination.group.streams.soft_state import NO_OFFSETS, TargetJob, TaskOffsets
+from barnabas_coordination.group.streams.soft_state import NO_OFFSETS, TaskOffsets
 from barnabas_coordination.group.streams.tasks import NO_TASKS, NOTHING_HELD, Task, Tasks
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
@@ -142,16 +141,7 @@ class Step:
             state=MemberState.STABLE,
             pending=NOTHING_HELD,
         )
-        records: list[StreamsRecord] = [
-            *fencing.member_tombstones(group_id, gone.member_id),
-            StreamsGroupMemberMetadataRecord(group_id, back.member_id, back.metadata),
-            StreamsGroupTargetAssignmentMemberRecord(group_id, back.member_id, self.group.target(gone.member_id)),
-            StreamsGroupCurrentMemberAssignmentRecord(group_id, back.member_id, back.to_value()),
-        ]
-        draft = self.group.copy()
-        for record in records:
-            draft.replay(record)
-        self.group = draft
+        self.group, records = replace_static(self.group, gone, back)
         self.out.records.extend(records)
         if gone.member_id != back.member_id:
             self.out.cancel(session_timer(group_id, gone.member_id))
@@ -247,16 +237,14 @@ class Step:
         if not are_targets_due(group, self.epoch, interval_ms=interval_ms, now_ms=around.now_ms):
             self.is_held_back = self.epoch > group.assignment_epoch
             return
-        running = self.soft.target_job
-        if running is not None and running.epoch == self.epoch and not self.is_new:
-            return  # the targets of this epoch are in the making
-        assigning = target.assigning_of(group, self.member, self.topology, configured, around.settings)
-        if target.is_large(group, configured, around.settings):
-            members = frozenset({*group.members, self.member.member_id})
-            target.begin(group, TargetJob(self.epoch, members, assigning), self.out)
+        if is_in_the_making(group, self.epoch, self.member.member_id):
             return
-        targets = _run(assigning)
-        self.out.records.extend(target.target_records(group, self.epoch, targets, now_ms=around.now_ms))
+        making = target.assigning_of(group, self.member, self.topology, configured, around.settings)
+        job = TargetJob(self.epoch, frozenset({*group.members, self.member.member_id}), making)
+        is_large = target.is_large(group, configured, around.settings)
+        targets = make(group, job, self.out, is_large=is_large, now_ms=around.now_ms)
+        if targets is None:
+            return
         self.target_epoch = self.epoch
         self.target = targets[self.member.member_id]
 
@@ -344,15 +332,6 @@ class Step:
         if missing:
             found.append(Status(StatusCode.MISSING_CLIENT_TAGS, f"The member lacks the tags {', '.join(missing)}."))
         return found
-
-
-def _run(assigning: Assigning) -> Targets:
-    while True:
-        try:
-            next(assigning)
-        except StopIteration as done:
-            targets: Targets = done.value
-            return targets
 
 
 def _check_owned(owned: Tasks, configured: ConfiguredTopology) -> None:

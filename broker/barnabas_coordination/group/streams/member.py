@@ -42,6 +42,16 @@ class StreamsMember:
         return False
 
     @property
+    def is_stable(self) -> bool:
+        """Whether it has what it can have, all of its target."""
+        return self.state is MemberState.STABLE
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its own words take."""
+        return size_of(self.metadata)
+
+    @property
     def is_revoking(self) -> bool:
         """Whether it still has something to give up."""
         return self.state is MemberState.UNREVOKED_TASKS

@@ -30,11 +30,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from barnabas_coordination.group.consumer.records import TargetValue
+from barnabas_coordination.group.led_records import GroupKey, MemberKey, TargetMessage, TargetValue
 from barnabas_coordination.group.streams.tasks import HeldTasks, Task, Tasks, by_subtopology
 from barnabas_coordination.group.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
 from barnabas_wire.kafka.schema import (
-    NEVER_FLEXIBLE,
     Message,
     array,
     int8,
@@ -174,21 +173,6 @@ StreamsRecord = (
 
 
 @dataclass(slots=True)
-class _GroupKey(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 17, 23, NEVER_FLEXIBLE  # of types 17, 20, 23
-
-    group_id: str = string()
-
-
-@dataclass(slots=True)
-class _MemberKey(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 19, 22, NEVER_FLEXIBLE  # of types 19, 21, 22
-
-    group_id: str = string()
-    member_id: str = string()
-
-
-@dataclass(slots=True)
 class _KeyValue:
     key: str = string()
     value: str = string()
@@ -225,14 +209,6 @@ class _MemberValue(Message):
     process_id: str = string()
     user_endpoint: _Endpoint | None = struct(_Endpoint, nullable="0+", default=None)  # noqa: RUF009
     client_tags: list[_KeyValue] = array(_KeyValue)  # noqa: RUF009
-
-
-@dataclass(slots=True)
-class _TargetValue(Message):
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-
-    assignment_epoch: int = int32()
-    assignment_timestamp: int = int64(tag=0)
 
 
 @dataclass(slots=True)
@@ -310,18 +286,18 @@ def to_messages(record: StreamsRecord) -> tuple[int, Message, Message | None]:
     """Record -> its type, the key of that version, and the value of version 0."""
     match record:
         case StreamsGroupMetadataRecord(group_id, group):
-            return 17, _GroupKey(group_id), None if group is None else _group_message(group)
+            return 17, GroupKey(group_id), None if group is None else _group_message(group)
         case StreamsGroupMemberMetadataRecord(group_id, member_id, member):
-            return 19, _MemberKey(group_id, member_id), None if member is None else _member_message(member)
+            return 19, MemberKey(group_id, member_id), None if member is None else _member_message(member)
         case StreamsGroupTargetAssignmentMetadataRecord(group_id, target):
-            return 20, _GroupKey(group_id), None if target is None else _TargetValue(*target)
+            return 20, GroupKey(group_id), None if target is None else TargetMessage(*target)
         case StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, tasks):
             target_value = None if tasks is None else _TargetMemberValue(*map(_task_messages, tasks))
-            return 21, _MemberKey(group_id, member_id), target_value
+            return 21, MemberKey(group_id, member_id), target_value
         case StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, assignment):
-            return 22, _MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
+            return 22, MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
         case StreamsGroupTopologyRecord(group_id, topology):
-            return 23, _GroupKey(group_id), None if topology is None else _topology_message(topology)
+            return 23, GroupKey(group_id), None if topology is None else _topology_message(topology)
 
 
 def _group_message(group: GroupValue) -> _GroupValue:
@@ -397,14 +373,14 @@ def _topic_messages(topics: Iterable[InternalTopic]) -> list[_TopicInfo]:
     ]
 
 
-_KEYS: Final[Mapping[int, type[_GroupKey | _MemberKey]]] = {
-    **dict.fromkeys((17, 20, 23), _GroupKey),
-    **dict.fromkeys((19, 21, 22), _MemberKey),
+_KEYS: Final[Mapping[int, type[GroupKey | MemberKey]]] = {
+    **dict.fromkeys((17, 20, 23), GroupKey),
+    **dict.fromkeys((19, 21, 22), MemberKey),
 }
 _VALUES: Final[Mapping[int, type[Message]]] = {
     17: _GroupValue,
     19: _MemberValue,
-    20: _TargetValue,
+    20: TargetMessage,
     21: _TargetMemberValue,
     22: _AssignmentValue,
     23: _TopologyValue,
@@ -420,7 +396,7 @@ def message_types(record_type: int) -> tuple[type[Message], type[Message]] | Non
 def from_messages(record_type: int, key: Message, value: Message | None) -> StreamsRecord:
     """The record of a key and a value, None for a tombstone."""
     match key, value:
-        case _GroupKey(group_id), None:
+        case GroupKey(group_id), None:
             if record_type == 17:
                 return StreamsGroupMetadataRecord(group_id, None)
             return (
@@ -428,7 +404,7 @@ def from_messages(record_type: int, key: Message, value: Message | None) -> Stre
                 if record_type == 20
                 else StreamsGroupTopologyRecord(group_id, None)
             )
-        case _MemberKey(group_id, member_id), None:
+        case MemberKey(group_id, member_id), None:
             if record_type == 19:
                 return StreamsGroupMemberMetadataRecord(group_id, member_id, None)
             return (
@@ -436,7 +412,7 @@ def from_messages(record_type: int, key: Message, value: Message | None) -> Stre
                 if record_type == 21
                 else StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, None)
             )
-        case _GroupKey(group_id), _GroupValue():
+        case GroupKey(group_id), _GroupValue():
             return StreamsGroupMetadataRecord(
                 group_id,
                 GroupValue(
@@ -446,17 +422,17 @@ def from_messages(record_type: int, key: Message, value: Message | None) -> Stre
                     _of_pairs(value.last_assignment_configs or ()),
                 ),
             )
-        case _GroupKey(group_id), _TargetValue():
+        case GroupKey(group_id), TargetMessage():
             target = TargetValue(value.assignment_epoch, value.assignment_timestamp)
             return StreamsGroupTargetAssignmentMetadataRecord(group_id, target)
-        case _GroupKey(group_id), _TopologyValue():
+        case GroupKey(group_id), _TopologyValue():
             return StreamsGroupTopologyRecord(group_id, _topology_of(value))
-        case _MemberKey(group_id, member_id), _MemberValue():
+        case MemberKey(group_id, member_id), _MemberValue():
             return StreamsGroupMemberMetadataRecord(group_id, member_id, _member_of(value))
-        case _MemberKey(group_id, member_id), _TargetMemberValue():
+        case MemberKey(group_id, member_id), _TargetMemberValue():
             tasks = Tasks(_tasks_of(value.active_tasks), _tasks_of(value.standby_tasks), _tasks_of(value.warmup_tasks))
             return StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, tasks)
-        case _MemberKey(group_id, member_id), _AssignmentValue():
+        case MemberKey(group_id, member_id), _AssignmentValue():
             return StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, _assignment_of(value))
     raise AssertionError(f"record type {record_type} has another key or value")
 

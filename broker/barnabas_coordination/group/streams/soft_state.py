@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_coordination.group.consumer.subscription import metadata_hash
-from barnabas_coordination.group.streams.assignor import Assigning
+from barnabas_coordination.group.led_targets import TargetJob
 from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, configure
 from barnabas_coordination.group.streams.tasks import Task
 from barnabas_coordination.group.streams.topology import Topology
@@ -31,15 +31,6 @@ class TaskOffsets(NamedTuple):
 
 
 NO_OFFSETS = TaskOffsets({}, {})
-
-
-@dataclass(slots=True)
-class TargetJob:
-    """Targets in the making."""
-
-    epoch: int
-    members: frozenset[str]
-    assigning: Assigning
 
 
 @dataclass(slots=True)

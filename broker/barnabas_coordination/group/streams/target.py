@@ -13,20 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas_coordination.group.consumer.records import TargetValue
-from barnabas_coordination.group.consumer.slices import SLICE_PAUSE_MS
+from barnabas_coordination.group import led_targets
+from barnabas_coordination.group.led_targets import TargetJob
 from barnabas_coordination.group.states import TimerKey, TimerKind
-from barnabas_coordination.group.streams.assignor import Assigning, Targets, TaskMember, assign
+from barnabas_coordination.group.streams.assignor import Assigning, TaskMember, assign
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology
 from barnabas_coordination.group.streams.member import StreamsMember
 from barnabas_coordination.group.streams.messages import StreamsSettings, StreamsSurroundings
-from barnabas_coordination.group.streams.records import (
-    StreamsGroupTargetAssignmentMemberRecord,
-    StreamsGroupTargetAssignmentMetadataRecord,
-    StreamsRecord,
-)
-from barnabas_coordination.group.streams.soft_state import NO_OFFSETS, TargetJob
+from barnabas_coordination.group.streams.soft_state import NO_OFFSETS
 from barnabas_coordination.group.streams.tasks import NO_TASKS
 from barnabas_coordination.group.streams.topology import Topology
 from barnabas_coordination.shard import CoordinatorResult
@@ -76,25 +71,6 @@ def is_large(group: StreamsGroup, configured: ConfiguredTopology | None, setting
     return tasks * (1 + settings.standby_replicas) + len(group.members) > SLICED_FROM
 
 
-def target_records(group: StreamsGroup, epoch: int, targets: Targets, *, now_ms: int) -> list[StreamsRecord]:
-    """A record for each member whose target is new or another one, and then one for the group."""
-    records: list[StreamsRecord] = [
-        StreamsGroupTargetAssignmentMemberRecord(group.group_id, member_id, tasks)
-        for member_id, tasks in sorted(targets.items())
-        if group.targets.get(member_id) != tasks
-    ]
-    records.append(StreamsGroupTargetAssignmentMetadataRecord(group.group_id, TargetValue(epoch, now_ms)))
-    return records
-
-
-def begin(group: StreamsGroup, job: TargetJob, out: CoordinatorResult) -> None:
-    """Make targets in slices, unless that goes on already for this epoch."""
-    running = group.soft.target_job
-    if running is None or (running.epoch, running.members) != (job.epoch, job.members):
-        group.soft.target_job = job
-        out.arm(TimerKey(TimerKind.TARGET, group.group_id), SLICE_PAUSE_MS)
-
-
 def on_timer(group: StreamsGroup, key: TimerKey, around: StreamsSurroundings) -> CoordinatorResult:
     """The next slice, and the records after the last; or the end of the wait for more members, and the first slice."""
     out = CoordinatorResult()
@@ -106,17 +82,5 @@ def on_timer(group: StreamsGroup, key: TimerKey, around: StreamsSurroundings) ->
         assigning = assigning_of(group, None, group.topology, soft.configured, around.settings)
         soft.target_job = TargetJob(group.epoch, frozenset(group.members), assigning)
         key = TimerKey(TimerKind.TARGET, group.group_id)
-    job = soft.target_job
-    if job is None:
-        return out
-    if job.epoch != group.epoch or job.members != group.members.keys():
-        soft.target_job = None  # the next heartbeat finds targets due for what the group is now
-        return out
-    try:
-        next(job.assigning)
-    except StopIteration as done:
-        soft.target_job = None
-        out.records.extend(target_records(group, job.epoch, done.value, now_ms=around.now_ms))
-        return out
-    out.arm(key, SLICE_PAUSE_MS)
+    led_targets.on_slice(group, key, out, now_ms=around.now_ms)
     return out

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_coordination.group.consumer.records import Partitions
+from barnabas_coordination.group.led_records import Partitions
 from barnabas_wire.kafka.ids import Uuid
 
 Targets = Mapping[str, Partitions]

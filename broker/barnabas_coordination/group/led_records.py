@@ -1,0 +1,89 @@
+"""What the records of all groups have in common in which the coordinator assigns: keys, and the targets.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: the number of a record's type is the version of its key; every value is of VALUE_VERSION.
+Read next:  consumer/records.py, share/records.py and streams/records.py, which have the layouts; records.py, which packs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, string, uuid
+
+VALUE_VERSION: Final = 0
+
+Partitions = Mapping[Uuid, tuple[int, ...]]
+"""Topic id -> partitions in ascending order, at least one. Never changed in place."""
+
+
+class TargetValue(NamedTuple):
+    """The epoch that the targets belong to."""
+
+    epoch: int
+    timestamp_ms: int = 0
+    """When they were made; 0: nothing holds the next ones back."""
+
+
+@dataclass(slots=True)
+class GroupKey(Message):
+    """Of a record for the whole group."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 3, 23, NEVER_FLEXIBLE
+
+    group_id: str = string()
+
+
+@dataclass(slots=True)
+class MemberKey(Message):
+    """Of a record for one member."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 5, 22, NEVER_FLEXIBLE
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+@dataclass(slots=True)
+class TargetMessage(Message):
+    """The value of a TargetValue."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+    @property
+    def value(self) -> TargetValue:
+        """Without its form on the wire."""
+        return TargetValue(self.assignment_epoch, self.assignment_timestamp)
+
+
+@dataclass(slots=True)
+class TopicPartitions:
+    """Some partitions of a topic."""
+
+    topic_id: Uuid = uuid()  # noqa: RUF009 - declares, like the others
+    partitions: list[int] = array(int32)  # noqa: RUF009
+
+
+@dataclass(slots=True)
+class PartitionsMessage(Message):
+    """The value of a member's target that is made of partitions."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)  # noqa: RUF009
+
+
+def topic_messages(partitions: Partitions) -> list[TopicPartitions]:
+    """Partitions as records have them."""
+    return [TopicPartitions(topic_id, list(of)) for topic_id, of in partitions.items()]
+
+
+def partitions_of(found: Iterable[TopicPartitions]) -> Partitions:
+    """What records have, in order, without what is empty."""
+    return {of.topic_id: tuple(sorted(of.partitions)) for of in found if of.partitions}

@@ -1,0 +1,91 @@
+"""What people ask of a share group's offsets: where it begins, that topics or the whole group be forgotten, and what it looks like.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: only a group without members is changed; a request is answered once share coordinators have done what it asks.
+Read next:  partitions.py, which answers who waits.
+
+Differs from Kafka: AlterShareGroupOffsets raises the group's epoch, and with it the state epoch, so that a leader that still has the
+state from before is refused; in Kafka two changes without a member in between leave it, and the leader's next write overrides the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from barnabas_coordination.errors import NonEmptyGroup
+from barnabas_coordination.group.share import partitions
+from barnabas_coordination.group.share.fencing import group_tombstones
+from barnabas_coordination.group.share.group import ShareGroup, Waiting
+from barnabas_coordination.group.share.messages import ShareGroupDescription, ShareMemberDescription
+from barnabas_coordination.group.share.records import Beginning
+from barnabas_coordination.shard import CoordinatorResult, Ticket
+from barnabas_wire.kafka.ids import Uuid
+
+
+def alter(group: ShareGroup, starts: Mapping[Uuid, Beginning], ticket: Ticket) -> CoordinatorResult:
+    """Begin partitions elsewhere; `group` may be a new one. The reply is (topic id, partition) -> None, or why not.
+
+    Raises KafkaError NON_EMPTY_GROUP.
+    """
+    _require_empty(group)
+    out = CoordinatorResult()
+    after = partitions.begin(group.states, starts)
+    asked = frozenset((topic_id, partition) for topic_id, topic in starts.items() for partition in topic.starts)
+    for of in asked:
+        group.soft.beginning.pop(of, None)
+    group.soft.waiting.append(Waiting(ticket, after, partitions=asked))
+    out.records.extend([*partitions.next_epoch(group), partitions.states_record(group, after)])
+    return out
+
+
+def forget(group: ShareGroup, topic_ids: Collection[Uuid], ticket: Ticket) -> CoordinatorResult:
+    """Forget how far the group is in these topics, of which it has states. The reply is topic id -> None, or why not.
+
+    Raises KafkaError NON_EMPTY_GROUP.
+    """
+    _require_empty(group)
+    return _end(group, topic_ids, ticket, deletes_group=False)
+
+
+def delete(group: ShareGroup, ticket: Ticket) -> CoordinatorResult:
+    """Forget the group: its share states first, then what the log has of it. Raises KafkaError NON_EMPTY_GROUP."""
+    _require_empty(group)
+    states = group.states
+    topic_ids = states.beginning.keys() | states.begun.keys() | states.ending.keys()
+    if topic_ids:
+        return _end(group, topic_ids, ticket, deletes_group=True)
+    out = CoordinatorResult(records=list(group_tombstones(group)))
+    out.reply(ticket, None)
+    return out
+
+
+def _require_empty(group: ShareGroup) -> None:
+    if group.members:
+        raise NonEmptyGroup(f"group {group.group_id} has members: stop them first")
+
+
+def _end(group: ShareGroup, topic_ids: Collection[Uuid], ticket: Ticket, *, deletes_group: bool) -> CoordinatorResult:
+    after = partitions.end(group.states, topic_ids)
+    for of in [each for each in group.soft.beginning if each[0] in topic_ids]:
+        del group.soft.beginning[of]
+    waiting = Waiting(ticket, after, topic_ids=frozenset(topic_ids), deletes_group=deletes_group)
+    group.soft.waiting.append(waiting)
+    return CoordinatorResult(records=[partitions.states_record(group, after)])
+
+
+def describe(group: ShareGroup, assignor: str) -> ShareGroupDescription:
+    """The group as it is now; `assignor`: the one that makes its targets."""
+    return ShareGroupDescription(
+        group_id=group.group_id,
+        state=group.state.value,
+        epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=assignor,
+        members=tuple(
+            ShareMemberDescription(
+                member_id=name, epoch=member.epoch, metadata=member.metadata, assignment=member.assigned
+            )
+            for name, member in sorted(group.members.items())
+        ),
+        states=group.states,
+    )
