@@ -107,6 +107,7 @@ from barnabas_simulation.disk import SimulatedFile
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
+from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
 from tests.simulation.mutant_seeds import load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
@@ -755,6 +756,8 @@ class NodeMutant:
     is_tested: bool = False
     slant: Slant = Slant.NONE
     """What all seeds have in which it is hunted."""
+    story: Callable[[], Cluster] | None = None
+    """What it is looked for in where one seed in some hundred would find it."""
 
 
 MUTANTS = (
@@ -780,7 +783,7 @@ MUTANTS = (
     NodeMutant("a leaver counts no more before it agreed", _leaver_stops_counting_before_the_controller_agreed),
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
     NodeMutant(
-        "an ISR is judged by the settings before it", _isr_is_judged_by_the_settings_before_it, slant=Slant.SETTINGS
+        "an ISR is judged by the settings before it", _isr_is_judged_by_the_settings_before_it, story=LateLeader
     ),
     NodeMutant(
         "a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, is_tested=True
@@ -923,8 +926,10 @@ def hunt(
     seeds: int = SEEDS_MAX,
     outcomes_only: bool = False,
     slant: Slant = Slant.NONE,
+    story: Callable[[], Cluster] | None = None,
 ) -> Hunt:
-    """Search with a bug planted, or the clean code, so many seeds from one on, until something falls or the CPU time is used up.
+    """Search with a bug planted, or the clean code, so many seeds from one on, until something falls or the CPU time is used up; or in
+    a story, which has one seed.
 
     One of MISFITS is no find: the planted bug calls code that has changed since, so the run breaks by that and shows nothing.
     """
@@ -938,7 +943,10 @@ def hunt(
             while True:
                 try:
                     with watched(seed + tried):
-                        Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, slant=slant).run()
+                        if story is not None:
+                            story().run()
+                        else:
+                            Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, slant=slant).run()
                 except Exception as broken:
                     cpu_s = time.process_time() - began
                     causes = list(leaves(broken))
@@ -971,7 +979,8 @@ def search(
     mutant = MUTANTS[place]
     fixed = seeds.get(mutant.bug)
     starts = [(0, fixed, 1)] if fixed is not None else []
-    for tries, start, count in [*starts, (1, seed, SEEDS_MAX), (2, seed + OTHER_SEEDS, SEEDS_MAX)]:
+    hunts = [(1, seed, SEEDS_MAX), (2, seed + OTHER_SEEDS, SEEDS_MAX)]
+    for tries, start, count in [*starts, *hunts] if mutant.story is None else [(0, 0, 1)]:
         result = hunt(
             mutant.plant,
             seed=start,
@@ -979,6 +988,7 @@ def search(
             cpu_limit_s=cpu_limit_s,
             outcomes_only=outcomes_only,
             slant=mutant.slant,
+            story=mutant.story,
         )
         if result.is_found:
             return result, tries
