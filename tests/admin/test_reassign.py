@@ -16,7 +16,7 @@ from barnabas_quorum.controller.requests_partitions import ElectionType, Ongoing
 from barnabas_wire.kafka.ids import BrokerId
 from tests.admin.admin_server import AdminServer
 from tests.admin.test_main import Run
-from tests.support.images import make_image
+from tests.support.images import housed, make_image
 
 
 @pytest.fixture
@@ -30,6 +30,21 @@ def run(admin_server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def moves(server: AdminServer) -> list[tuple[int, tuple[int, ...] | None]]:
     return [(m.partition_id, m.replicas) for m in server.controller.asked if isinstance(m, PartitionReassignment)]
+
+
+def test_an_assignment_on_one_host_is_obeyed_and_named(run: Run, admin_server: AdminServer) -> None:
+    assert "lost together" not in run("topic", "reassign", "apply", "t:0=1,2").stderr
+    admin_server.node.image = housed(admin_server.node.image, {1: "h1", 2: "h1", 3: "h2"})
+    done = run("topic", "reassign", "apply", "t:0=1,2", "t:1=1,3")
+    assert "lost together: t:0 has 2 replicas on host h1\n" in done.stderr
+
+
+def test_a_plan_puts_what_it_adds_into_other_racks_and_onto_other_hosts() -> None:
+    places = {1: ("a", "h1"), 2: ("a", "h1"), 3: ("a", "h2"), 4: ("b", "h3"), 5: ("", "")}
+    assert plan_moves({("t", 0): (1,)}, [1, 2, 3], replicas=2, places=places) == {("t", 0): (1, 3)}
+    assert plan_moves({("t", 0): (1,)}, [1, 2, 3, 4], replicas=2, places=places) == {("t", 0): (1, 4)}
+    assert plan_moves({("t", 0): (1, 4)}, [1, 2, 3, 5], replicas=2, places=places) == {("t", 0): (1, 5)}
+    assert plan_moves({("t", 0): (1,)}, [1, 2], replicas=2, places=places) == {("t", 0): (1, 2)}
 
 
 def test_moves_are_named_or_come_from_a_plan(run: Run, admin_server: AdminServer, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from barnabas_admin.invocation import Invocation, common_options, confirm, yes_o
 from barnabas_admin.moving import Moves, remove_throttle, set_throttle, sizes_of_ongoing, wait_for_moves
 from barnabas_admin.output import json_text, print_json, print_line, print_table, talk
 
+SHARED_NAMED_MAX = 3
+"""So many partitions with replicas that share a host are named."""
 ALREADY_SO = "ELECTION_NOT_NEEDED"
 """No failure: the partition is led as it was asked for."""
 
@@ -53,14 +56,16 @@ def plan(
     replicas: int | None,
 ) -> None:
     """Print a plan that moves as few replicas as it can. `apply --file` carries it out."""
-    in_service = [b.id for b in invocation.admin.list_brokers().brokers if not b.fenced]
+    brokers = invocation.admin.list_brokers().brokers
+    in_service = [b.id for b in brokers if not b.fenced]
     allowed = parse_broker_ids(targets) if targets else in_service
     allowed = [broker for broker in allowed if broker != remove_broker]
     names = topics or tuple(t.name for t in invocation.admin.list_topics(include_internal=remove_broker is not None))
     described = invocation.admin.describe_topics(names)
     end_with_errors(invocation, [topic for topic in described if topic.HasField("error")])
     present = {(t.name, p.partition): tuple(p.replicas) for t in described for p in t.partitions}
-    moves = plan_moves(present, allowed, replicas=replicas)
+    places = {broker.id: (broker.rack, broker.host) for broker in brokers}
+    moves = plan_moves(present, allowed, replicas=replicas, places=places)
     entries = [
         {"topic": topic, "partition": index, "replicas": list(wanted)} for (topic, index), wanted in moves.items()
     ]
@@ -98,6 +103,7 @@ def apply(
         throttled = set_throttle(invocation, wanted, throttle, is_taken_off=is_waiting)
     outcomes = invocation.admin.alter_reassignments(wanted, validate_only=dry)
     _print_outcomes(invocation, outcomes, done="would begin" if dry else "begun")
+    _warn_of_shared_hosts(invocation, wanted)
     if is_waiting and wanted and not dry:
         wait_for_moves(invocation, wanted, throttled=throttled, wait_s_max=wait_s_max)
 
@@ -203,10 +209,18 @@ def elect(
 
 
 def plan_moves(
-    present: Mapping[tuple[str, int], Sequence[int]], allowed: Sequence[int], *, replicas: int | None
+    present: Mapping[tuple[str, int], Sequence[int]],
+    allowed: Sequence[int],
+    *,
+    replicas: int | None,
+    places: Mapping[int, tuple[str, str]] | None = None,
 ) -> Moves:
     """Wanted replicas of the partitions that must change: replicas on allowed brokers stay where they are, those that go are
-    replaced by whoever holds least, and leaderships follow the same order. Raises AdminError when there are too few brokers."""
+    replaced by whoever is in another rack, on another host and holds least, and leaderships follow the same order.
+
+    places: rack and host of brokers, empty for one of its own. Raises AdminError when there are too few brokers.
+    """
+    apart = places or {}
     held = {broker: sum(broker in now for now in present.values()) for broker in allowed}
     led = {broker: sum(now[0] == broker for now in present.values()) for broker in allowed}
     moves: Moves = {}
@@ -222,7 +236,15 @@ def plan_moves(
             held[broker] -= 1
         wanted = kept[:count]
         while len(wanted) < count:
-            chosen = min((b for b in allowed if b not in wanted), key=lambda b: (held[b], led[b], b))
+            racks, hosts = ({apart.get(b, ("", ""))[kind] for b in wanted} - {""} for kind in (0, 1))
+
+            def preference(
+                b: int, racks: set[str] = racks, hosts: set[str] = hosts
+            ) -> tuple[bool, bool, int, int, int]:
+                rack, host = apart.get(b, ("", ""))
+                return rack in racks, host in hosts, held[b], led[b], b
+
+            chosen = min((b for b in allowed if b not in wanted), key=preference)
             held[chosen] += 1
             wanted.append(chosen)
         if wanted[0] != now[0]:
@@ -234,6 +256,20 @@ def plan_moves(
         if tuple(wanted) != tuple(now):
             moves[name] = tuple(wanted)
     return moves
+
+
+def _warn_of_shared_hosts(invocation: Invocation, wanted: Moves) -> None:
+    """An assignment is obeyed; who made it hears what is lost together by it."""
+    hosts = {broker.id: broker.host for broker in invocation.admin.list_brokers().brokers if broker.host}
+    shared = [
+        f"{topic}:{index} has {count} replicas on host {host}"
+        for (topic, index), replicas in sorted(wanted.items())
+        for host, count in Counter(hosts[b] for b in replicas if b in hosts).items()
+        if count > 1
+    ]
+    if shared:
+        more = f", and {len(shared) - SHARED_NAMED_MAX} more" if len(shared) > SHARED_NAMED_MAX else ""
+        talk(f"lost together: {', '.join(shared[:SHARED_NAMED_MAX])}{more}")
 
 
 def _parse_moves(texts: Sequence[str]) -> Moves:
