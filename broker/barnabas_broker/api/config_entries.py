@@ -226,21 +226,19 @@ def group_entries(services: ControlServices, overrides: Mapping[str, str]) -> li
 
 
 def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The keys of a subscription of client metrics (KIP-714), by name."""
+    """The keys of a subscription of client metrics (KIP-714), by name; as in Kafka a default is no synonym."""
     entries = []
     for name, default in subscriptions.DEFAULTS.items():
-        synonyms = [Synonym(name, default, ConfigSource.DEFAULT)]
-        if name in overrides:
-            synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.CLIENT_METRICS))
+        own = overrides.get(name)
         entries.append(
             ConfigEntry(
                 name=name,
-                value=synonyms[0].value,
-                source=synonyms[0].source,
+                value=default if own is None else own,
+                source=ConfigSource.DEFAULT if own is None else ConfigSource.CLIENT_METRICS,
                 is_read_only=False,
                 type=ConfigType.INT if name == subscriptions.INTERVAL_MS else ConfigType.LIST,
                 doc=subscriptions.DOCS[name],
-                synonyms=tuple(synonyms),
+                synonyms=() if own is None else (Synonym(name, own, ConfigSource.CLIENT_METRICS),),
             )
         )
     return entries
