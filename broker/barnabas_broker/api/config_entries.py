@@ -80,7 +80,7 @@ TOPIC_DEFAULTS = {field.metadata["broker_key"]: field for field in TOPIC_KEYS.va
 def is_list(resource_type: int, name: str) -> bool:
     """Whether a key's value is a list of parts, which can be added and taken away; True for a key that is unknown."""
     if resource_type == ConfigResourceType.CLIENT_METRICS:
-        return name != subscriptions.INTERVAL_MS
+        return False  # Kafka's controller takes none of these keys for a list
     field = (TOPIC_KEYS if resource_type == ConfigResourceType.TOPIC else TOPIC_DEFAULTS).get(name)
     return field is None or _topic_type(field) is ConfigType.LIST
 
