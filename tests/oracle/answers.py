@@ -114,6 +114,10 @@ class Side:
             return answer
         return answer[decode_response_header(answer, api_key, version)[1] :]
 
+    def hang_up(self, on: str) -> None:
+        """Close one connection; the next call on it makes a new one."""
+        self._connections.pop(on).close()
+
     def topic(self, name: str, partitions: int = 1, /, **configs: str) -> str:
         """Make a topic; keyword `max_message_bytes` means the config max.message.bytes. Returns once it has leaders."""
         topic = CreatableTopic(

@@ -25,10 +25,16 @@ from tests.support.clusters import ForkedCluster
 SHARED = {
     # what both are told, so that a difference is never one of configuration
     "default.replication.factor": "1",
+    "errors.deadletterqueue.auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.min.record.lock.duration.ms": "1000",
     "log.retention.ms": "-1",
     "min.insync.replicas": "1",
     "offsets.topic.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
 }
 
 
