@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tests.chaos.clock_node import shift_seen
 from tests.chaos.data import operating
-from tests.chaos.data.plan import COPIES, CROWD, CROWD_MEMBERS, KEPT, LOOSE
+from tests.chaos.data.plan import COPIES, CROWD, CROWD_MEMBERS, KEPT, LOOSE, SHARE_GROUP
 from tests.chaos.data.replicas import find_rot, rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, LATE_HOST, Stage, proxy_port
 from tests.chaos.network import address_of
@@ -39,6 +39,8 @@ REPAIRED_WITHIN_S = 90.0
 CLOCK_JUMP_S = 3600
 CLOCK_SEEN_WITHIN_S = 15.0
 """A node that just starts reads its shift then."""
+SHARE_KEY = 2
+"""FindCoordinator's kind of a share coordinator."""
 FRAMES_MIN = 100
 """A relay that passed fewer was beside the way."""
 
@@ -162,6 +164,31 @@ def _disturb_group(stage: Stage, victims: Sequence[str]) -> Undo:
     stage.tell("members", order)
     stage.note(f"member: {order}")
     return lambda: None
+
+
+def break_share(stage: Stage) -> Undo:
+    """A broker, the leader of what the share group reads, its share coordinator or its group coordinator is killed or stands still, or a
+    broker's disk is lost."""
+    victim = stage.random.choice(
+        ("broker", "leader", "share coordinator", "share coordinator", "group", "pause", "disk")
+    )
+    stage.note(f"share: {victim}")
+    if victim == "disk":
+        return lose_disk(stage)
+    if victim == "group":
+        return _kill_coordinator(stage, SHARE_GROUP, GROUP_KEY, "coordinator")
+    with stage.admin() as admin:
+        (topic,) = admin.describe_topics([KEPT])
+    partition = stage.random.choice(topic.partitions)
+    if victim == "share coordinator":
+        return _kill_coordinator(stage, f"{SHARE_GROUP}:{topic.id}:{partition.partition}", SHARE_KEY, victim)
+    leaders = [node for node in stage.running if node.id == partition.leader] if victim == "leader" else []
+    node = leaders[0] if leaders else stage.pick_broker()
+    if victim != "pause":
+        return _kill(stage, [node])
+    stage.cluster.pause(node.id)
+    stage.note(f"SIGSTOP {node.id}")
+    return lambda: stage.cluster.resume(node.id)
 
 
 def _kill_coordinator(stage: Stage, key: str, kind: int, what: str) -> Undo:
@@ -656,6 +683,14 @@ FAULTS = {
         (0.5, 4),
         "the same while members change between the classic and the consumer protocol",
         clients=("members",),
+    ),
+    "share": Fault(
+        break_share,
+        (0.5, 6),
+        "leaders, share coordinators and disks lost under a share group with a dead letter topic",
+        is_combined=False,
+        needs_sync=True,
+        clients=("sharers",),
     ),
     "settings": Fault(
         change_settings,

@@ -61,6 +61,13 @@ CROWD = "crowd"
 CROWD_MEMBERS = 3
 """Of the group whose members die, stop, leave and change their protocol; they read KEPT, too."""
 
+SHARE_GROUP = "sharers"
+SHARERS = 3
+"""Members of the share group that reads KEPT."""
+SHARE_LOCK_S = 3.0
+SHARE_DELIVERIES_MAX = 10
+"""A delivery whose answer was lost counts: with few, records would be dead that nobody was shown."""
+
 
 class Writer(NamedTuple):
     """One producer. `padding`: bytes added to each value, at most. `pause_s`: how long it rests after each second."""

@@ -32,6 +32,7 @@ COLUMNS = (
     ("in sync s", 9),
     ("txns", 6),
     ("late ends", 9),
+    ("settled", 7),
     ("verdict", 0),
 )
 
@@ -57,6 +58,8 @@ class Figures:
     """Transactions whose commit was asked for and never answered."""
     late_ends: int
     """EndTxn requests that came to their broker in a later transaction."""
+    settled: int
+    """Records that members of the share group acknowledged, and were told so."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class Report:
             f"{figures.in_sync_s:.1f}",
             figures.committed,
             figures.late_ends,
+            figures.settled,
             self.verdict,
         )
         return _line(cells)
@@ -178,6 +182,7 @@ def measure(history: History, *, steady: tuple[float, float], in_sync_s: float) 
         aborted=ends[FAIL],
         undecided=ends[INFO],
         late_ends=sum(1 for _ in late_ends(history)),
+        settled=sum(len(event.offsets) for event in history.settled if event.outcome == OK),
     )
 
 

@@ -30,6 +30,7 @@ from tests.chaos.data.stage import (
     LATE_HOST,
     MEMBERS_HOST,
     REPLICATION_FACTOR,
+    SHARERS_HOST,
     Stage,
 )
 from tests.chaos.nodes import KAFKA_PORT, ROOT, ChaosCluster, ChaosNode
@@ -54,10 +55,12 @@ HOSTS = {
     "copiers": COPIERS_HOST,
     "late": LATE_HOST,
     "members": MEMBERS_HOST,
+    "sharers": SHARERS_HOST,
 }
 OVERRIDES = {
     "default.replication.factor": str(REPLICATION_FACTOR),
     "min.insync.replicas": "2",
+    "errors.deadletterqueue.auto.create.topics.enable": "true",
     "offsets.topic.replication.factor": str(REPLICATION_FACTOR),
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
@@ -65,7 +68,15 @@ OVERRIDES = {
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.session.timeout.ms": "6000",
     "group.consumer.session.timeout.ms": "6000",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.session.timeout.ms": "6000",
+    "group.share.session.timeout.ms": "6000",
+    "group.share.min.record.lock.duration.ms": "1000",
     "log.retention.check.interval.ms": "1000",
+    "share.coordinator.state.topic.replication.factor": str(REPLICATION_FACTOR),
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
     "transaction.state.log.replication.factor": str(REPLICATION_FACTOR),
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
@@ -145,6 +156,8 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         void = "no EndTxn came in a later transaction"
     elif "copiers" in fault.clients and not figures.committed:
         void = "nothing was copied"
+    elif "sharers" in fault.clients and not figures.settled:
+        void = "no record was settled"
     return Report(
         scenario=name,
         seed=seed,
