@@ -230,7 +230,7 @@ class Invocation:
         """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers report. Raises AdminError where no
         Kafka listener is there, and NoAdminListener."""
         from barnabas_admin.discovery import find_admin_listeners
-        from barnabas_admin.kafka import refuse_other_listeners, unreachable
+        from barnabas_admin.unanswered import refuse_other_listeners, unreachable
 
         reason = "and its brokers name none"
         security = self.client_security()
@@ -345,6 +345,8 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
             where = f"{error.filename}: " if error.filename is not None else ""
             failure = AdminError(f"{where}{error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR)
         else:
+            from barnabas_admin.unanswered import BROKERS_HINT
+
             failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
     else:
         return
@@ -355,6 +357,3 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
 _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS))
 """A write that fails names no file."""
 _HEALTH_HINT = "see `barnabas cluster health`"
-BROKERS_HINT = (
-    "see `barnabas cluster health`; `barnabas broker list` shows where brokers listen, -b HOST:PORT names others"
-)

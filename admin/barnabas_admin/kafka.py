@@ -8,17 +8,17 @@ Read next:  commands/records.py, commands/group.py.
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from barnabas_admin.errors import AdminError, WrongUsage
-from barnabas_admin.invocation import BROKERS_HINT, Invocation
+from barnabas_admin.errors import WrongUsage
+from barnabas_admin.invocation import Invocation
 from barnabas_admin.output import talk
+from barnabas_admin.unanswered import refuse_other_listeners, unreachable
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST, UNKNOWN_TOPIC_CODES, known_code, metadata_request
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.primitives import MalformedMessage
 
@@ -61,38 +61,6 @@ def run_with_cluster(
             await client.close()
 
     return asyncio.run(run())
-
-
-def refuse_other_listeners(servers: str, error: Exception, *, is_tls: bool) -> None:
-    """Raise AdminError when the first of the addresses is no Kafka listener for us; an error that a broker sent says that it is one."""
-    from barnabas_admin.port_probe import GRPC, KAFKA, TLS, TLS_HINT, recognise
-
-    if isinstance(error, KafkaError) and error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
-        return
-    address = servers.split(",")[0].strip()
-    listens = recognise(address)
-    if listens == TLS:
-        if not is_tls:
-            message = f"{address} speaks TLS, and this client does not"
-            raise AdminError(message, code=ErrorCode.INVALID_REQUEST, hint=TLS_HINT) from error
-    elif listens not in (None, KAFKA):
-        raise AdminError(
-            f"{address} is {listens}, not a Kafka listener",
-            code=ErrorCode.INVALID_REQUEST,
-            hint="name it with --admin: brokers are found from there" if listens == GRPC else BROKERS_HINT,
-        ) from error
-
-
-def unreachable(error: OSError, servers: str) -> AdminError:
-    """The error of a connection to one of `servers`, in words for who types commands."""
-    if isinstance(error, socket.gaierror):
-        message = f"no address is known for {servers}: {error.strerror}"
-    else:
-        found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio gives the address in words alone
-        where = f"{found[1]}:{found[2]}" if found else servers
-        refused = isinstance(error, ConnectionRefusedError)
-        message = f"no broker answers at {where}: {'connection refused' if refused else error}"
-    return AdminError(message, code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
 
 
 async def is_topic_known(client: ClusterClient, topic: str) -> bool:

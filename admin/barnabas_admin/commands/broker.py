@@ -72,7 +72,8 @@ def _ask_log_directories(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows, one for each directory; and who did not answer, with why."""
     from barnabas_admin.disks import read_totals
-    from barnabas_admin.kafka import run_with_cluster, unreachable
+    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_admin.unanswered import unreachable
     from barnabas_wire.client.cluster import ClusterClient
 
     async def ask(client: ClusterClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
