@@ -199,6 +199,7 @@ def test_the_controller_is_marked_in_the_broker_table(run: Run) -> None:
     assert isinstance(brokers, list)
     assert brokers[1] == {
         "id": 2,
+        "host": None,
         "state": "active",
         "endpoint": "127.0.0.1:9093",
         "rack": "rack-2",
