@@ -99,13 +99,8 @@ KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
 
 NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between the directories of a broker",
-    ApiKey.SHARE_GROUP_HEARTBEAT: _SHARE,
-    ApiKey.SHARE_GROUP_DESCRIBE: _SHARE,
     ApiKey.SHARE_FETCH: _SHARE,
     ApiKey.SHARE_ACKNOWLEDGE: _SHARE,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _SHARE,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _SHARE,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _SHARE,
 }
 """API -> why no version of it is served. Of every other one Barnabas serves all of Kafka's versions."""
 

@@ -24,6 +24,13 @@ from barnabas_wire.kafka.messages.consumer_group_describe import (
     Member,
 )
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
+from barnabas_wire.kafka.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    RequestGroup,
+    ResponseGroup,
+)
+from barnabas_wire.kafka.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from barnabas_wire.kafka.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas_wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
 
 NOT_OF_THIS_TYPE = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
@@ -60,7 +67,11 @@ async def explain(client: ClusterClient, group: str) -> Explanation:
             raise
         described = DescribedGroup(group_id=group, error_code=ErrorCode.UNSUPPORTED_VERSION)
     if described.error_code in NOT_OF_THIS_TYPE:
-        return await _explain_streams(client, group) or await _explain_classic(client, group)
+        return (
+            await _explain_streams(client, group)
+            or await _explain_share(client, group)
+            or await _explain_classic(client, group)
+        )
     if described.error_code:
         raise KafkaError.of(known_code(described.error_code), described.error_message or f"explaining group {group}")
     return word(described)
@@ -97,6 +108,77 @@ async def _explain_streams(client: ClusterClient, group: str) -> Explanation | N
         summary=f"group {group} (streams) is {described.group_state}{ending}",
         facts=[f"{epochs}, {len(described.members)} members in {instances} instances", *facts],
         steps=[],
+        findings=findings,
+    )
+
+
+async def _explain_share(client: ClusterClient, group: str) -> Explanation | None:
+    """None for a group of another type."""
+    try:
+        answer = await client.call_coordinator(group, ShareGroupDescribeRequest(group_ids=[group]))
+        (described,) = answer.groups
+        if described.error_code in NOT_OF_THIS_TYPE:
+            return None
+        if described.error_code:
+            raise KafkaError.of(
+                known_code(described.error_code), described.error_message or f"explaining group {group}"
+            )
+        (offsets,) = (
+            await client.call_coordinator(group, DescribeShareGroupOffsetsRequest([RequestGroup(group, None)]))
+        ).groups
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return None
+    return word_share(described, offsets)
+
+
+def word_share(described: DescribedShareGroup, offsets: ResponseGroup) -> Explanation:
+    """A share group in words: what its members read, where it begins in each partition and how much is left."""
+    group = described.group_id
+    held: dict[tuple[str, int], list[str]] = {}
+    for member in described.members:
+        for topic in member.assignment.topic_partitions:
+            for partition in topic.partitions:
+                held.setdefault((topic.topic_name, partition), []).append(member.member_id)
+    facts = [
+        f"epoch {described.group_epoch}, targets of epoch {described.assignment_epoch} by {described.assignor_name}, "
+        f"{len(described.members)} members"
+    ]
+    findings: list[dict[str, Any]] = []
+    for begun in offsets.topics:
+        for at in begun.partitions:
+            members = held.get((begun.topic_name, at.partition_index), [])
+            finding = {
+                "kind": "partition",
+                "topic": begun.topic_name,
+                "partition": at.partition_index,
+                "start_offset": None if at.start_offset < 0 else at.start_offset,
+                "lag": None if at.lag < 0 else at.lag,
+                "members": members,
+            }
+            findings.append(finding)
+            start = "was never read" if at.start_offset < 0 else f"begins at offset {at.start_offset}"
+            left = "" if at.lag < 0 else f", {at.lag} left"
+            facts.append(f"{begun.topic_name}-{at.partition_index} {start}{left}, read by {len(members)} members")
+    for waiting in described.beginning or ():
+        for partition in waiting.partitions:
+            findings.append({"kind": "beginning", "topic": waiting.topic_name, "partition": partition})
+            facts.append(
+                f"{waiting.topic_name}-{partition} has no share state yet: nobody reads it until a share coordinator has begun it"
+            )
+    steps = []
+    if described.beginning:
+        steps.append(
+            ("look whether __share_group_state has leaders and enough replicas in sync", "barnabas cluster health")
+        )
+    if not described.members:
+        steps.append(("start a consumer", ""))
+    return Explanation(
+        status=described.group_state.lower(),
+        summary=f"group {group} (share) is {described.group_state}",
+        facts=facts,
+        steps=steps,
         findings=findings,
     )
 

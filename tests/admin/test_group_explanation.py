@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.group_explanation import explain, word
+from barnabas_admin.group_explanation import explain, word, word_share
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.messages import describe_share_group_offsets as offsets
+from barnabas_wire.kafka.messages import share_group_describe as share
 from barnabas_wire.kafka.messages import streams_group_describe as streams
 from barnabas_wire.kafka.messages.consumer_group_describe import (
+    Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
@@ -101,6 +104,9 @@ class Coordinator:
         if isinstance(request, streams.StreamsGroupDescribeRequest):
             unknown = streams.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
             return streams.StreamsGroupDescribeResponse(groups=[unknown])
+        if isinstance(request, share.ShareGroupDescribeRequest):
+            none = share.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+            return share.ShareGroupDescribeResponse(groups=[none])
         if not isinstance(request, ConsumerGroupDescribeRequest):
             return DescribeGroupsResponse(groups=[self.classic])
         assert request.explains
@@ -174,3 +180,28 @@ async def test_streams_groups_are_explained_by_their_topics_and_tasks() -> None:
         "member c (app at h) hears of its newest tasks with its next heartbeat: it gets 0_2",
     ]
     assert [finding["kind"] for finding in said.findings] == ["revoking", "waiting", "behind"]
+
+
+def test_a_share_group_is_told_by_its_partitions() -> None:
+    described = share.DescribedGroup(
+        group_id="g",
+        group_state="Stable",
+        group_epoch=3,
+        assignment_epoch=3,
+        assignor_name="simple",
+        members=[share.Member(member_id="m", assignment=Assignment(topic_partitions=orders(0)))],
+        beginning=orders(2),
+    )
+    partitions = [
+        offsets.ResponsePartition(partition_index=0, start_offset=7, lag=3),
+        offsets.ResponsePartition(partition_index=1, start_offset=-1, lag=-1),
+    ]
+    found = word_share(described, offsets.ResponseGroup("g", [offsets.ResponseTopic("orders", partitions=partitions)]))
+    assert (found.status, found.summary) == ("stable", "group g (share) is Stable")
+    assert found.facts == [
+        "epoch 3, targets of epoch 3 by simple, 1 members",
+        "orders-0 begins at offset 7, 3 left, read by 1 members",
+        "orders-1 was never read, read by 0 members",
+        "orders-2 has no share state yet: nobody reads it until a share coordinator has begun it",
+    ]
+    assert found.steps[0][1] == "barnabas cluster health"

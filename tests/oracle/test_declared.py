@@ -148,6 +148,7 @@ def test_a_new_cluster_has_the_feature_levels_of_kafkas_latest_release(jars: Non
         "kraft.version",
         "eligible.leader.replicas.version",
         "group.version",
+        "share.version",
         "streams.version",
         "transaction.version",
     }

@@ -1,5 +1,6 @@
-"""Interprets scripts about one group, `g`: members of the consumer protocol (KIP-848), cooperative ones of the classic protocol, and those
-of Streams (KIP-1071), whose application counts words: subtopology 0 reads lines and writes app-words, 1 reads that and keeps app-counts.
+"""Interprets scripts about one group, `g`: members of the consumer protocol (KIP-848), cooperative ones of the classic protocol, those of
+a share group (KIP-932), and those of Streams (KIP-1071), whose application counts words: subtopology 0 reads lines and writes app-words, 1
+reads that and keeps app-counts.
 
 Commands (M names a member):
   topic NAME N              the topic has N partitions from now on
@@ -17,6 +18,11 @@ Commands (M names a member):
   pulse M…                  heartbeats of such members, which give up what they are not told any more by the next one
   make                      the internal topics that the last answer named are made
   standbys N / delay MS     group.streams.num.standby.replicas, group.streams.initial.rebalance.delay.ms; 0 at first
+  shares M TOPIC…           a member of a share group joins
+  sharing M…                heartbeats of such members
+  coordinators lost|found   share coordinators do not answer any more / answer
+  alter TOPIC P=OFFSET…     where the share group is to begin
+  forget TOPIC… / delete    the share group forgets topics / is deleted
   shutdown M                it asks for the end of the application
   wait MS                   time passes, timers fire
   refuse / accept           appends fail for want of in-sync replicas / work again
@@ -43,6 +49,15 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMetadataRecord,
 )
 from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.share.group import ShareGroup
+from barnabas_coordination.group.share.records import (
+    ShareGroupCurrentMemberAssignmentRecord,
+    ShareGroupMemberMetadataRecord,
+    ShareGroupMetadataRecord,
+    ShareGroupStatePartitionMetadataRecord,
+    ShareGroupTargetAssignmentMemberRecord,
+    ShareGroupTargetAssignmentMetadataRecord,
+)
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.messages import StreamsHeartbeatOutcome
 from barnabas_coordination.group.streams.records import (
@@ -56,11 +71,12 @@ from barnabas_coordination.group.streams.records import (
 )
 from barnabas_coordination.group.streams.tasks import Role, Tasks
 from barnabas_coordination.group.streams.topology import InternalTopic, Topology
-from barnabas_coordination.shard import CoordinatorResult
+from barnabas_coordination.shard import CoordinatorResult, Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 from tests.broker.coordinator.consumer_driver import Consumer, ConsumerDriver
 from tests.broker.coordinator.group_driver import DELAY_MS, GROUP, TOPIC
+from tests.broker.coordinator.share_driver import ShareDriver, Sharer
 from tests.broker.coordinator.streams_driver import COUNTS, StreamsDriver, Worker
 from tests.broker.coordinator.test_group_migration import Cooperative, assignment, subscription
 from tests.scenarios.runner import Scenario
@@ -68,17 +84,18 @@ from tests.scenarios.runner import Scenario
 START_MS = 1_000_000
 
 
-class _Printing(StreamsDriver):
+class _Printing(ShareDriver, StreamsDriver):
     """Says which records it appends."""
 
     def __init__(self, printed: list[str]) -> None:
         self.printed = printed
+        self.shown = 0
         super().__init__({})
 
     def perform(self, result: CoordinatorResult) -> None:
-        before = len(self.log)
         super().perform(result)
-        self.printed += [f"  {_record(self, record)}" for record in self.log[before:]]
+        self.printed += [f"  {_record(self, record)}" for record in self.log[self.shown :]]
+        self.shown = len(self.log)
 
 
 class GroupScenario(Scenario):
@@ -91,6 +108,7 @@ class GroupScenario(Scenario):
         self.members: dict[str, Consumer] = {}
         self.classic: dict[str, Cooperative] = {}
         self.workers: dict[str, Worker] = {}
+        self.sharers: dict[str, Sharer] = {}
         self.to_create: tuple[InternalTopic, ...] = ()
 
     def run(self, command: str) -> list[str]:
@@ -174,6 +192,36 @@ class GroupScenario(Scenario):
             read = " ".join(f"{topic}-{n}" for topic, numbers in each.active.items() for n in numbers)
             self.printed.append(f"{name}: {each.endpoint.host} reads {read or 'nothing'}")
 
+    # ---- members of a share group
+
+    def _do_shares(self, name: str, *topics: str) -> None:
+        self.sharers[name] = Sharer(self.driver, name, *topics)
+        self._heard(name, self.sharers[name].join)
+
+    def _do_sharing(self, *names: str) -> None:
+        for name in names:
+            self._heard(name, self.sharers[name].beat)
+
+    def _do_coordinators(self, are: str) -> None:
+        lost = KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no share coordinator")
+        self.driver.persister.fails = lambda call, key: lost if are == "lost" else None
+
+    def _do_alter(self, topic: str, *starts: str) -> None:
+        wanted = {f"p{number}": int(offset) for number, offset in (start.split("=") for start in starts)}
+        self._asked(self.driver.alter(topic, **wanted))
+
+    def _do_forget(self, *topics: str) -> None:
+        self._asked(self.driver.forget(*topics))
+
+    def _do_delete(self) -> None:
+        self._asked(self.driver.delete())
+
+    def _asked(self, ticket: Ticket) -> None:
+        outcome = self.driver.answers.get(ticket)
+        if isinstance(outcome, Mapping):
+            outcome = next((error for error in outcome.values() if error is not None), None)
+        self.printed.append(outcome.code.name if isinstance(outcome, KafkaError) else "done")
+
     # ---- members
 
     def _do_join(self, name: str, *words: str) -> None:
@@ -207,7 +255,8 @@ class GroupScenario(Scenario):
             self.driver.outcome(self.driver.leave((member.member_id, None)))
             self.printed.append(f"{name}: left")
             return
-        self._heard(name, self.members[name].leave)
+        leaving = self.sharers if name in self.sharers else self.members
+        self._heard(name, leaving[name].leave)
 
     def _do_away(self, name: str) -> None:
         if name in self.workers:
@@ -273,6 +322,16 @@ class GroupScenario(Scenario):
                 kind = " (classic)" if member.is_classic else ""
                 has = _partitions(self.driver, member.assigned)
                 self.printed.append(f"{name}{kind}: epoch {member.epoch} {member.state.name}, has {has}{pending}")
+        elif isinstance(group, ShareGroup):
+            self.printed.append(f"share {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}")
+            for name, sharer in sorted(group.members.items()):
+                self.printed.append(f"{name}: epoch {sharer.epoch}, has {_partitions(self.driver, sharer.assigned)}")
+            for key, kept in sorted(self.driver.persister.kept.items()):
+                topic = self.driver.image.topics.get_by_id(key.topic_id)
+                name = "gone" if topic is None else topic.name
+                self.printed.append(
+                    f"{name}-{key.partition}: state epoch {kept.state_epoch}, begins at {kept.start_offset}"
+                )
         elif isinstance(group, StreamsGroup):
             self.printed.append(
                 f"streams {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}"
@@ -323,6 +382,25 @@ def _record(driver: ConsumerDriver, record: Any) -> str:
             return (
                 f"16 {regex} unused" if resolved is None else f"16 {regex} is {' '.join(resolved.topics) or 'nothing'}"
             )
+        case ShareGroupMemberMetadataRecord(_, name, said):
+            return f"10 {name} gone" if said is None else f"10 {name} subscribes"
+        case ShareGroupMetadataRecord(_, value):
+            return "11 group gone" if value is None else f"11 group epoch {value.epoch}"
+        case ShareGroupTargetAssignmentMetadataRecord(_, value):
+            return "12 targets gone" if value is None else f"12 targets of epoch {value.epoch}"
+        case ShareGroupTargetAssignmentMemberRecord(_, name, target):
+            return f"13 {name} gone" if target is None else f"13 {name} is to have {_partitions(driver, target)}"
+        case ShareGroupCurrentMemberAssignmentRecord(_, name, value):
+            if value is None:
+                return f"14 {name} gone"
+            return f"14 {name} epoch {value.epoch}, has {_partitions(driver, value.assigned)}"
+        case ShareGroupStatePartitionMetadataRecord(_, states):
+            if states is None:
+                return "15 states gone"
+            beginning = _partitions(driver, {each: of.starts for each, of in states.beginning.items()})
+            begun = _partitions(driver, {each: of.partitions for each, of in states.begun.items()})
+            ending = " ".join(states.ending.values()) or "nothing"
+            return f"15 begins {beginning}, has begun {begun}, forgets {ending}"
         case StreamsGroupMetadataRecord(_, value):
             if value is None:
                 return "17 group gone"

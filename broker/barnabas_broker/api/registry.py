@@ -85,6 +85,13 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.UNREGISTER_BROKER: (0, 0),
     },
     "sasl": {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)},
+    "share_groups": {
+        ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+        ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
+    },
     "share_state": {
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, 0),
         ApiKey.READ_SHARE_GROUP_STATE: (0, 0),

@@ -2,7 +2,7 @@
 
 May touch:  its arguments, the logger.        Must not touch: everything else.
 Invariants: one log line per kind and NOTICE_INTERVAL_MS, however many clients ask, with the count of those in between.
-Read next:  groups.py, consumer_groups.py, streams_groups.py and init_producer_id.py, whose refusals these are.
+Read next:  groups.py, consumer_groups.py, share_groups.py, streams_groups.py and init_producer_id.py, whose refusals these are.
 
 The codes are those that clients take as final and show with their text; a code that is retried shows as a time-out without a reason.
 """
@@ -38,7 +38,7 @@ TRANSACTIONS: Final = Unserved(
 )
 FEATURE_OF: Final = {"consumer": "group.version", "streams": "streams.version"}
 """By the protocol of a group, the feature that it needs."""
-PROTOCOL_WITHOUT_FEATURE: Final = {
+PROTOCOL_WITHOUT_FEATURE: Final[dict[str, Unserved]] = {
     protocol: Unserved(
         ErrorCode.UNSUPPORTED_VERSION,
         f"this cluster does not serve group.protocol={protocol}: its {feature} is 0; set group.protocol=classic, or, once every node "
@@ -46,6 +46,11 @@ PROTOCOL_WITHOUT_FEATURE: Final = {
     )
     for protocol, feature in FEATURE_OF.items()
 }
+PROTOCOL_WITHOUT_FEATURE["share"] = Unserved(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "this cluster does not serve share groups: its share.version is 0; once every node runs a version that does, "
+    "`barnabas cluster features upgrade --feature share.version=2`",
+)
 PROTOCOL_OFF: Final = {
     protocol: Unserved(
         ErrorCode.UNSUPPORTED_VERSION,

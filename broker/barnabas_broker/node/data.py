@@ -146,14 +146,6 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         submit_work=world.batch_worker(),
         listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
     )
-    groups = GroupCoordinator(
-        config=config.groups,
-        log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
-        metadata=cache,
-        controller=control.client,
-        clock_ms=world.wall_ms,
-        may_judge_age=clock.may_judge_age,
-    )
     producer_ids = ProducerIds(own_requests.allocate_producer_ids)
     brokers = world.brokers(replicas.endpoint_of, config=config)
     transactions = TransactionCoordinator(
@@ -179,6 +171,17 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
     )
     share_brokers = world.brokers(replicas.endpoint_of, config=config)
     persister = BrokersPersister(brokers=share_brokers, find_coordinator=share_state.topic.find_leader_for)
+    groups = GroupCoordinator(
+        config=config.groups,
+        log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
+        metadata=cache,
+        controller=control.client,
+        persister=persister,
+        brokers=brokers,
+        share_config=config.share_groups,
+        clock_ms=world.wall_ms,
+        may_judge_age=clock.may_judge_age,
+    )
     transactional = TransactionalWrites(
         config=config.transactions,
         replicas=replicas,

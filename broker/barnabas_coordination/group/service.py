@@ -10,11 +10,13 @@ COORDINATOR_NOT_AVAILABLE, which clients retry. It is compacted: what stays is t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from barnabas_coordination.brokers import Brokers
 from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.errors import (
     CoordinatorLoadInProgress,
@@ -42,6 +44,9 @@ from barnabas_coordination.group.messages import (
     SyncRequest,
 )
 from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.share.messages import ShareGroupDescription, ShareHeartbeat, StateWork
+from barnabas_coordination.group.share.records import Beginning
+from barnabas_coordination.group.share_states import ShareStates, StateOffset
 from barnabas_coordination.group.streams.messages import (
     StreamsGroupDescription,
     StreamsHeartbeat,
@@ -50,9 +55,11 @@ from barnabas_coordination.group.streams.messages import (
 from barnabas_coordination.internal_topic import InternalTopic, MetadataSource
 from barnabas_coordination.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
 from barnabas_coordination.shard import CoordinatorResult, Marker, Ticket, Writer
+from barnabas_coordination.share_group_config import ShareGroupConfig
+from barnabas_coordination.share_state.messages import Persister, ShareKey
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition, Uuid
 
 OFFSETS_TOPIC = "__consumer_offsets"
 ID_PREFIX_MAX = 255
@@ -69,12 +76,15 @@ class GroupCoordinator:
         log: CoordinatorLog,
         metadata: MetadataSource,
         controller: ActiveController,
+        persister: Persister,
+        brokers: Brokers,
         clock_ms: Callable[[], int],
+        share_config: ShareGroupConfig | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
         """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id; `may_judge_age`: see
-        GroupShard."""
+        GroupShard; `persister` keeps the state of share groups, whose lag the `brokers` know that lead partitions."""
         self.config = config
         self._topic = InternalTopic(
             OFFSETS_TOPIC,
@@ -85,10 +95,25 @@ class GroupCoordinator:
             controller=controller,
         )
         self._new_id = new_id
+        self._share_states = ShareStates(
+            persister=persister,
+            brokers=brokers,
+            image=lambda: metadata.image,
+            take=self._take_share_work,
+            finish=lambda group_id, done: self._runtime.write_alone(
+                self.partition_for(group_id), lambda shard, now_ms: shard.finish_share_work(group_id, done)
+            ),
+        )
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group",
             log=log,
-            make_shard=lambda: GroupShard(config, may_judge_age=may_judge_age, image=lambda: metadata.image),
+            make_shard=lambda: GroupShard(
+                config,
+                share_config=share_config,
+                may_judge_age=may_judge_age,
+                image=lambda: metadata.image,
+                on_share_work=self._share_states.note,
+            ),
             clock_ms=clock_ms,
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             load_bytes=config.offsets_load_buffer_size,
@@ -108,8 +133,10 @@ class GroupCoordinator:
     # ---- start and stop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Owner task: loads elected partitions until cancelled."""
-        await self._runtime.run()
+        """Owner task: loads elected partitions, and asks share coordinators, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._share_states.run())
+            tasks.create_task(self._runtime.run())
 
     def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
         """This broker leads a partition of __consumer_offsets (after the replica manager has taken the role)."""
@@ -210,6 +237,14 @@ class GroupCoordinator:
         )
         return outcome
 
+    async def share_heartbeat(self, request: ShareHeartbeat) -> HeartbeatOutcome:
+        """A member of a share group joins, is there, or leaves. Raises KafkaError; see GroupShard.share_heartbeat."""
+        outcome: HeartbeatOutcome = await self._runtime.write(
+            self._member_partition(request.group_id),
+            lambda shard, ticket, now_ms: shard.share_heartbeat(request, ticket, now_ms=now_ms),
+        )
+        return outcome
+
     async def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveOutcome, ...]:
         """Members leave; one outcome each, in order. Raises KafkaError."""
         partition = self._member_partition(group_id)
@@ -293,6 +328,38 @@ class GroupCoordinator:
         )
         return codes
 
+    # ---- share states --------------------------------------------------------------------------------------------
+
+    def _take_share_work(self, group_id: str) -> StateWork | None:
+        try:
+            return self._runtime.shard(self.partition_for(group_id)).take_share_work(group_id)
+        except KafkaError:  # the partition has moved away meanwhile
+            return None
+
+    async def share_offsets(self, keys: Sequence[ShareKey]) -> Mapping[ShareKey, StateOffset]:
+        """How far a share group is, and its lag; the defaults where nobody knows."""
+        return await self._share_states.offsets(keys)
+
+    async def alter_share_offsets(
+        self, group_id: str, starts: Mapping[Uuid, Beginning]
+    ) -> Mapping[tuple[Uuid, int], KafkaError | None]:
+        """Let a group begin elsewhere; what came of each partition. Raises KafkaError; see GroupShard.alter_share_offsets."""
+        outcomes: Mapping[tuple[Uuid, int], KafkaError | None] = await self._runtime.write(
+            self._member_partition(group_id),
+            lambda shard, ticket, now_ms: shard.alter_share_offsets(group_id, starts, ticket),
+        )
+        return outcomes
+
+    async def delete_share_offsets(
+        self, group_id: str, topic_ids: Collection[Uuid]
+    ) -> Mapping[Uuid, KafkaError | None]:
+        """Let a group forget topics; what came of each. Raises KafkaError; see GroupShard.forget_share_topics."""
+        outcomes: Mapping[Uuid, KafkaError | None] = await self._runtime.write(
+            self._member_partition(group_id),
+            lambda shard, ticket, now_ms: shard.forget_share_topics(group_id, topic_ids, ticket),
+        )
+        return outcomes
+
     # ---- groups as a whole: the one with the empty id, which has offsets but never members, among them -----------
 
     def list_groups(self) -> list[GroupListing]:
@@ -336,6 +403,17 @@ class GroupCoordinator:
             return result
 
         described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
+        return described
+
+    async def describe_share_group(self, group_id: str) -> ShareGroupDescription:
+        """One share group, as describe_consumer_group."""
+
+        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
+            result = CoordinatorResult()
+            result.reply(ticket, shard.describe_share_group(group_id))
+            return result
+
+        described: ShareGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
         return described
 
     async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:

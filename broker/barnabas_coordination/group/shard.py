@@ -609,7 +609,7 @@ class GroupShard:
             elif isinstance(group, ShareGroup):
                 of_share = self._around_share(group.group_id, now_ms).settings
                 result.timers.extend(share_fencing.resume(group, of_share).timers)
-                result.arm(share_partitions.state_timer(group.group_id), 0)
+                share_partitions.resume(group, result)
             elif isinstance(group, StreamsGroup):
                 settings = self._around_streams(group.group_id, now_ms).settings
                 result.timers.extend(streams_fencing.resume(group, settings).timers)

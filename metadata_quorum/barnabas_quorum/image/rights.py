@@ -147,6 +147,19 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         note="every topic of the group's topology, or the group is refused",
     ),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _each(READ, GROUP),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Row(
+        needs=(_READ_GROUP, _need((DESCRIBE, TOPIC))), note="every topic that is named, or the heartbeat is refused"
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Row(
+        needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="every topic that a member has, or the group is refused",
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Row(
+        needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="a request for all topics gets those that the principal may describe",
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Row(needs=(_READ_GROUP, _READ_TOPIC)),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Row(needs=(_need((DELETE, GROUP)), _READ_TOPIC)),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
     ApiKey.READ_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),
     ApiKey.WRITE_SHARE_GROUP_STATE: _each(CLUSTER_ACTION, CLUSTER),

@@ -12,14 +12,22 @@ from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_coordination.group.messages import JoinOutcome, JoinRequest, MemberRef, SyncOutcome, SyncRequest
 from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_coordination.runtime import ShardState
+from barnabas_coordination.share_group_config import ShareGroupConfig
 from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import Epoch
+from barnabas_wire.kafka.ids import BrokerId, Epoch
+from barnabas_wire.kafka.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.broker.coordinator.fake_log import FakeLog
 from tests.broker.coordinator.group_driver import RANGE
 from tests.support import virtual_loop
 from tests.support.images import make_image
+from tests.support.share_states import MemoryPersister
 
 PARTITIONS = 3
 TOPICS = {
@@ -58,6 +66,31 @@ class FakeController:
         )
 
 
+class FakeBrokers:
+    """Every broker leads what it is asked about, up to one offset. Meets Brokers."""
+
+    def __init__(self) -> None:
+        self.end = 100
+        self.is_reachable = True
+
+    async def call(self, broker_id: BrokerId, request: Any) -> Any:
+        assert isinstance(request, ListOffsetsRequest), request
+        if not self.is_reachable:
+            raise OSError("no route")
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=self.end)
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
 class GroupBench:
     """The coordinator of one broker, which leads every partition of the topic."""
 
@@ -71,12 +104,17 @@ class GroupBench:
         self.log = log or FakeLog()
         self.metadata = FakeMetadata(image or make_image(topics=TOPICS))
         self.controller = FakeController()
+        self.persister = MemoryPersister()
+        self.brokers = FakeBrokers()
         ids = itertools.count(1)
         self.groups = GroupCoordinator(
             config=config,
             log=self.log,
             metadata=self.metadata,
             controller=self.controller,
+            persister=self.persister,
+            brokers=self.brokers,
+            share_config=ShareGroupConfig(group_share_assignment_interval_ms=0),
             clock_ms=virtual_loop.now_ms,
             new_id=lambda: str(next(ids)),
         )

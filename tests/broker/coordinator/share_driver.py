@@ -85,18 +85,18 @@ class ShareDriver(ConsumerDriver):
 
     # ---- requests
 
-    def pulse(self, member_id: str, epoch: int, *, group: str = GROUP, **named: Any) -> Ticket:
+    def share_beat(self, member_id: str, epoch: int, *, group: str = GROUP, **named: Any) -> Ticket:
         """ShareGroupHeartbeat."""
         request = ShareHeartbeat(
             group_id=group, member_id=member_id, epoch=epoch, client_id="client", client_host="/127.0.0.1", **named
         )
         return self.step(lambda ticket: self.shard.share_heartbeat(request, ticket, now_ms=self.now_ms))
 
-    def alter(self, topic: str, *, group: str = GROUP, **starts: int) -> Ticket:
+    def alter(self, topic: str, **starts: int) -> Ticket:
         """AlterShareGroupOffsets; starts are named p0, p1 and so on."""
         wanted = {int(name[1:]): Offset(start) for name, start in starts.items()}
         beginning = {self.topic_id(topic): Beginning(topic, wanted)}
-        return self.step(lambda ticket: self.shard.alter_share_offsets(group, beginning, ticket))
+        return self.step(lambda ticket: self.shard.alter_share_offsets(GROUP, beginning, ticket))
 
     def forget(self, *topics: str, group: str = GROUP) -> Ticket:
         """DeleteShareGroupOffsets."""
@@ -134,14 +134,14 @@ class Sharer:
     def join(self, *topics: str) -> HeartbeatOutcome:
         """With everything a member says at first."""
         self.topics, self.epoch, self.has = frozenset(topics) or self.topics, JOINS, set()
-        return self._hear(self.driver.pulse(self.member_id, JOINS, topic_names=self.topics))
+        return self._hear(self.driver.share_beat(self.member_id, JOINS, topic_names=self.topics))
 
     def beat(self, **named: Any) -> HeartbeatOutcome:
         """The next heartbeat, with what changed."""
-        return self._hear(self.driver.pulse(self.member_id, self.epoch, **named))
+        return self._hear(self.driver.share_beat(self.member_id, self.epoch, **named))
 
     def leave(self) -> HeartbeatOutcome:
-        return self.driver.told(self.driver.pulse(self.member_id, LEAVES))
+        return self.driver.told(self.driver.share_beat(self.member_id, LEAVES))
 
     def of(self, topic: str) -> list[int]:
         """Partitions of a topic that it has."""

@@ -70,6 +70,8 @@ ONLY_HIDDEN = {
         (rights.DESCRIBE, rights.TOPIC),
     ),  # of what a group here has: test_consumer_groups_api.py
     (ApiKey.STREAMS_GROUP_DESCRIBE, (rights.DESCRIBE, rights.TOPIC)),  # likewise: test_streams_groups_api.py
+    (ApiKey.SHARE_GROUP_DESCRIBE, (rights.DESCRIBE, rights.TOPIC)),  # likewise: test_share_groups_api.py
+    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (rights.DESCRIBE, rights.TOPIC)),  # likewise
     (ApiKey.STREAMS_GROUP_HEARTBEAT, (rights.CREATE, rights.TOPIC)),  # a status: test_streams_groups_api.py
 }
 """Needs of a row without which a part of the answer is left out."""
@@ -123,6 +125,7 @@ FIXED: dict[ApiKey, dict[str, Any]] = {
         "standby_tasks": [],
         "warmup_tasks": [],
     },
+    ApiKey.SHARE_GROUP_HEARTBEAT: {"member_epoch": 0},
     ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
     ApiKey.UNREGISTER_CONTROLLER: {"controller_id": 77},
     ApiKey.REMOVE_RAFT_VOTER: {"voter_id": 77, "cluster_id": None},

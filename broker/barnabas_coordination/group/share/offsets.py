@@ -15,10 +15,11 @@ from collections.abc import Collection, Mapping
 from barnabas_coordination.errors import NonEmptyGroup
 from barnabas_coordination.group.share import partitions
 from barnabas_coordination.group.share.fencing import group_tombstones
-from barnabas_coordination.group.share.group import ShareGroup, Waiting
+from barnabas_coordination.group.share.group import PartitionOf, ShareGroup, Waiting
 from barnabas_coordination.group.share.messages import ShareGroupDescription, ShareMemberDescription
 from barnabas_coordination.group.share.records import Beginning
 from barnabas_coordination.shard import CoordinatorResult, Ticket
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 
@@ -29,34 +30,50 @@ def alter(group: ShareGroup, starts: Mapping[Uuid, Beginning], ticket: Ticket) -
     """
     _require_empty(group)
     out = CoordinatorResult()
-    after = partitions.begin(group.states, starts)
+    busy = KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group is forgetting this topic: ask again")
     asked = frozenset((topic_id, partition) for topic_id, topic in starts.items() for partition in topic.starts)
+    refused: dict[PartitionOf, KafkaError | None] = {of: busy for of in asked if of[0] in group.states.ending}
+    if len(refused) == len(asked):
+        out.reply(ticket, refused)
+        return out
+    after = partitions.begin(
+        group.states, {topic_id: topic for topic_id, topic in starts.items() if topic_id not in group.states.ending}
+    )
     for of in asked:
         group.soft.beginning.pop(of, None)
-    group.soft.waiting.append(Waiting(ticket, after, partitions=asked))
+    group.soft.waiting.append(Waiting(ticket, after, partitions=asked, begun=refused))
     out.records.extend([*partitions.next_epoch(group), partitions.states_record(group, after)])
     return out
 
 
 def forget(group: ShareGroup, topic_ids: Collection[Uuid], ticket: Ticket) -> CoordinatorResult:
-    """Forget how far the group is in these topics, of which it has states. The reply is topic id -> None, or why not.
-
-    Raises KafkaError NON_EMPTY_GROUP.
-    """
+    """Forget how far the group is in these topics. The reply is topic id -> None, or why not. Raises KafkaError NON_EMPTY_GROUP."""
     _require_empty(group)
-    return _end(group, topic_ids, ticket, deletes_group=False)
+    known = _topic_ids(group)
+    unknown = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the group has no offset information of this topic")
+    refused: dict[Uuid, KafkaError | None] = {each: unknown for each in topic_ids if each not in known}
+    if len(refused) < len(topic_ids):
+        return _end(group, topic_ids, ticket, refused=refused, deletes_group=False)
+    out = CoordinatorResult()
+    out.reply(ticket, refused)
+    return out
 
 
 def delete(group: ShareGroup, ticket: Ticket) -> CoordinatorResult:
     """Forget the group: its share states first, then what the log has of it. Raises KafkaError NON_EMPTY_GROUP."""
     _require_empty(group)
-    states = group.states
-    topic_ids = states.beginning.keys() | states.begun.keys() | states.ending.keys()
+    topic_ids = _topic_ids(group)
     if topic_ids:
-        return _end(group, topic_ids, ticket, deletes_group=True)
+        return _end(group, topic_ids, ticket, refused={}, deletes_group=True)
     out = CoordinatorResult(records=list(group_tombstones(group)))
     out.reply(ticket, None)
     return out
+
+
+def _topic_ids(group: ShareGroup) -> set[Uuid]:
+    """Topics of which it has states."""
+    states = group.states
+    return states.beginning.keys() | states.begun.keys() | states.ending.keys()
 
 
 def _require_empty(group: ShareGroup) -> None:
@@ -64,11 +81,18 @@ def _require_empty(group: ShareGroup) -> None:
         raise NonEmptyGroup(f"group {group.group_id} has members: stop them first")
 
 
-def _end(group: ShareGroup, topic_ids: Collection[Uuid], ticket: Ticket, *, deletes_group: bool) -> CoordinatorResult:
+def _end(
+    group: ShareGroup,
+    topic_ids: Collection[Uuid],
+    ticket: Ticket,
+    *,
+    refused: dict[Uuid, KafkaError | None],
+    deletes_group: bool,
+) -> CoordinatorResult:
     after = partitions.end(group.states, topic_ids)
     for of in [each for each in group.soft.beginning if each[0] in topic_ids]:
         del group.soft.beginning[of]
-    waiting = Waiting(ticket, after, topic_ids=frozenset(topic_ids), deletes_group=deletes_group)
+    waiting = Waiting(ticket, after, topic_ids=frozenset(topic_ids), deletes_group=deletes_group, ended=refused)
     group.soft.waiting.append(waiting)
     return CoordinatorResult(records=[partitions.states_record(group, after)])
 

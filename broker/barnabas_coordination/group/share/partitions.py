@@ -221,6 +221,13 @@ def _answer(
     group.soft.waiting = left
 
 
+def resume(group: ShareGroup, out: CoordinatorResult) -> None:
+    """A new coordinator has read the group: the former one may have asked for what is being begun, in the epoch of now."""
+    group.soft.asked = dict.fromkeys(group.beginning(), group.epoch)
+    if group.soft.asked or group.states.ending:
+        out.arm(state_timer(group.group_id), 0)
+
+
 def retry(group: ShareGroup) -> CoordinatorResult:
     """A new coordinator, or the time for another attempt: a new epoch for what is being begun, see above."""
     out = CoordinatorResult()

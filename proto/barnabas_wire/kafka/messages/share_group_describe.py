@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.consumer_group_describe import Assignment
+from barnabas_wire.kafka.messages.consumer_group_describe import EXPLANATION_TAG, Assignment, TopicPartitions
 from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, string, struct
 from barnabas_wire.lazy_dataclass import dataclass
 
@@ -45,6 +45,9 @@ class DescribedGroup:
     assignor_name: str = string()
     members: list[Member] = array(Member)
     authorized_operations: int = int32(default=-2147483648)  # bit n: ACL operation n; the default: not asked for
+    beginning: list[TopicPartitions] | None = array(
+        TopicPartitions, nullable="0+", default=None, tag=EXPLANATION_TAG
+    )  # ours: without a share state yet, so not assigned
 
 
 @dataclass(slots=True)
