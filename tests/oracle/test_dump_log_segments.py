@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_coordination.group.records import encode
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters, snapshot_batches
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Uuid
+from barnabas_wire.records.batch import Record, build_batch
+from tests.broker.coordinator.test_share_group_records import GOLDEN as SHARE_RECORDS
 from tests.oracle.apache import ToolOutput, run_tool
 from tests.oracle.conftest import GROUP, RECORDS, TOPIC, Written
 
@@ -173,3 +176,29 @@ def test_snapshots_of_the_metadata_log_are_kafkas(written: Written, tmp_path: Pa
     assert "Snapshot end offset: 7, epoch: 3" in said
     assert '"voterId":99' in said and f'"voterId":{voters.keys[0].id},' not in said
     assert [int(offset) for offset, _ in RECORD.findall(said)] == [3, 4, 5]
+
+
+def test_records_of_share_groups_are_in_kafkas_own_layout(jars: None, tmp_path: Path) -> None:
+    """Our tagged field, where a share state begins, is skipped."""
+    records = [Record(index, 0, *encode(record)) for index, (record, *_) in enumerate(SHARE_RECORDS)]
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(build_batch(records))
+    said = dump(log, flags=("--offsets-decoder",))
+    decoded = [
+        (json.loads(key), json.loads(value))
+        for key, value in re.findall(r"key: (\{.*?\}) payload: (.*)$", said, re.MULTILINE)
+    ]
+    assert [key["type"] for key, _ in decoded] == ["10", "10", "11", "12", "13", "14", "15", "15"]
+    values = [value["data"] for _, value in decoded]
+    assert values[0]["subscribedTopicNames"] == ["flights", "weather"] and values[0]["rackId"] == "r"
+    assert values[2] == {"epoch": 5, "metadataHash": -77}
+    assert values[3] == {"assignmentEpoch": 5, "assignmentTimestamp": 1_700_000_000_000}
+    assert [topic["partitions"] for topic in values[4]["topicPartitions"]] == [[0, 1, 7]]
+    assert (values[5]["memberEpoch"], values[5]["previousMemberEpoch"], values[5]["state"]) == (6, 5, 0)
+    (beginning,), (begun,), (ending,) = (
+        values[6][f"{word}Topics"] for word in ("initializing", "initialized", "deleting")
+    )
+    assert (beginning["topicName"], beginning["partitions"]) == ("flights", [2, 3])
+    assert (begun["partitions"], ending["topicName"]) == ([0, 1], "weather")
+    assert values[7]["initializingTopics"][0]["partitions"] == [2, 3]
