@@ -82,7 +82,8 @@ class GroupCoordinatorConfig(StreamsGroupConfig):
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         "Protocols of groups that are served: without consumer or streams, that group.protocol is refused. share is read, too, and has no "
-        "effect yet. Kafka calls the key deprecated: group.version and streams.version say the same for the whole cluster.",
+        "effect: share.version alone governs share groups. Kafka calls the key deprecated: group.version and streams.version say the "
+        "same for the whole cluster.",
     )
     group_consumer_session_timeout_ms: int = config_key(
         "group.consumer.session.timeout.ms",

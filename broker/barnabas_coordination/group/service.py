@@ -101,7 +101,7 @@ class GroupCoordinator:
             image=lambda: metadata.image,
             take=self._take_share_work,
             finish=lambda group_id, done: self._runtime.write_alone(
-                self.partition_for(group_id), lambda shard, now_ms: shard.finish_share_work(group_id, done)
+                self.partition_for(group_id), lambda shard, now_ms: shard.share.finish_work(group_id, done)
             ),
         )
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -238,7 +238,7 @@ class GroupCoordinator:
         return outcome
 
     async def share_heartbeat(self, request: ShareHeartbeat) -> HeartbeatOutcome:
-        """A member of a share group joins, is there, or leaves. Raises KafkaError; see GroupShard.share_heartbeat."""
+        """A member of a share group joins, is there, or leaves. Raises KafkaError; see ShareGroups.heartbeat."""
         outcome: HeartbeatOutcome = await self._runtime.write(
             self._member_partition(request.group_id),
             lambda shard, ticket, now_ms: shard.share_heartbeat(request, ticket, now_ms=now_ms),
@@ -332,7 +332,7 @@ class GroupCoordinator:
 
     def _take_share_work(self, group_id: str) -> StateWork | None:
         try:
-            return self._runtime.shard(self.partition_for(group_id)).take_share_work(group_id)
+            return self._runtime.shard(self.partition_for(group_id)).share.take_work(group_id)
         except KafkaError:  # the partition has moved away meanwhile
             return None
 
@@ -343,7 +343,7 @@ class GroupCoordinator:
     async def alter_share_offsets(
         self, group_id: str, starts: Mapping[Uuid, Beginning]
     ) -> Mapping[tuple[Uuid, int], KafkaError | None]:
-        """Let a group begin elsewhere; what came of each partition. Raises KafkaError; see GroupShard.alter_share_offsets."""
+        """Let a group begin elsewhere; what came of each partition. Raises KafkaError; see ShareGroups.alter."""
         outcomes: Mapping[tuple[Uuid, int], KafkaError | None] = await self._runtime.write(
             self._member_partition(group_id),
             lambda shard, ticket, now_ms: shard.alter_share_offsets(group_id, starts, ticket),
@@ -353,10 +353,10 @@ class GroupCoordinator:
     async def delete_share_offsets(
         self, group_id: str, topic_ids: Collection[Uuid]
     ) -> Mapping[Uuid, KafkaError | None]:
-        """Let a group forget topics; what came of each. Raises KafkaError; see GroupShard.forget_share_topics."""
+        """Let a group forget topics; what came of each. Raises KafkaError; see ShareGroups.forget."""
         outcomes: Mapping[Uuid, KafkaError | None] = await self._runtime.write(
             self._member_partition(group_id),
-            lambda shard, ticket, now_ms: shard.forget_share_topics(group_id, topic_ids, ticket),
+            lambda shard, ticket, now_ms: shard.share.forget(group_id, topic_ids, ticket),
         )
         return outcomes
 
@@ -410,7 +410,7 @@ class GroupCoordinator:
 
         def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
             result = CoordinatorResult()
-            result.reply(ticket, shard.describe_share_group(group_id))
+            result.reply(ticket, shard.share.describe(group_id))
             return result
 
         described: ShareGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)

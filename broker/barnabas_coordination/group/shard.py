@@ -20,7 +20,7 @@ from barnabas_coordination.errors import (
     NonEmptyGroup,
     UnknownMemberId,
 )
-from barnabas_coordination.group import joining, led_targets, rebalance, sessions, syncing
+from barnabas_coordination.group import joining, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
 from barnabas_coordination.group.any_group import AnyGroup, CommittingGroup, LedGroup
 from barnabas_coordination.group.classic import ClassicGroup
@@ -60,23 +60,16 @@ from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_coordination.group.share import fencing as share_fencing
-from barnabas_coordination.group.share import heartbeat as share_heartbeat
 from barnabas_coordination.group.share import offsets as share_offsets
-from barnabas_coordination.group.share import partitions as share_partitions
 from barnabas_coordination.group.share.group import ShareGroup, ShareSoftState
-from barnabas_coordination.group.share.messages import (
-    ShareGroupDescription,
-    ShareHeartbeat,
-    ShareSurroundings,
-    StateDone,
-    StateWork,
-)
+from barnabas_coordination.group.share.messages import ShareHeartbeat
 from barnabas_coordination.group.share.records import (
     Beginning,
     ShareGroupMetadataRecord,
     ShareGroupStatePartitionMetadataRecord,
     ShareRecord,
 )
+from barnabas_coordination.group.share.steps import ShareGroups
 from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind
 from barnabas_coordination.group.streams import fencing as streams_fencing
 from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
@@ -102,7 +95,6 @@ from barnabas_coordination.shard import (
     Writer,
 )
 from barnabas_coordination.share_group_config import ShareGroupConfig
-from barnabas_coordination.share_settings import settings_of as share_settings_of
 from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigResourceType
@@ -134,11 +126,12 @@ class GroupShard:
         """may_judge_age: whether the broker's clock may be believed now, so that old offsets may go; `image`: the metadata of now, which
         groups of the consumer protocol assign by; on_share_work: hears of share groups with something to ask share coordinators."""
         self._config = config
-        self._share_config = share_config or ShareGroupConfig()
-        self._on_share_work = on_share_work
         self._may_judge_age = may_judge_age
         self._image = image
         self.groups: dict[str, AnyGroup] = {}
+        self.share = ShareGroups(
+            share_config or ShareGroupConfig(), groups=self.groups, image=image, on_work=on_share_work
+        )
         self._overruled: dict[tuple[type[LedGroup], str], LedGroup] = {}
         """What the log has of consumer groups under the names of classic ones, and of Streams groups under those of either: a version
         that does not know them coordinated here meanwhile. It goes once the log is read."""
@@ -299,71 +292,16 @@ class GroupShard:
         return result
 
     def share_heartbeat(self, request: ShareHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-        """ShareGroupHeartbeat: see share/heartbeat.py. Only a member that joins founds a group, which never was of another protocol.
-
-        Raises KafkaError as share_heartbeat.heartbeat, and GROUP_ID_NOT_FOUND.
-        """
-        group = self.groups.get(request.group_id)
-        if group is None and request.epoch == JOINS:
-            group = ShareGroup(request.group_id)
-        if not isinstance(group, ShareGroup):
-            raise GroupIdNotFound(
-                f"there is no group {request.group_id}"
-                if group is None
-                else f"group {request.group_id} is of group.protocol={group.type_name}: take another group.id"
-            )
-        around = self._around_share(request.group_id, now_ms)
-        if request.epoch < JOINS:
-            return share_fencing.leave(group, request, ticket, around.topics)
-        result = share_heartbeat.heartbeat(group, request, ticket, around)
+        """ShareGroupHeartbeat: see ShareGroups.heartbeat."""
+        group, result = self.share.heartbeat(request, ticket, now_ms=now_ms)
         self._begin(group, CoordinatorResult(), result)
         return result
-
-    def _around_share(self, group_id: str, now_ms: int) -> ShareSurroundings:
-        image = self._image()
-        return ShareSurroundings(
-            topics=image.topics,
-            settings=share_settings_of(self._share_config, image, group_id),
-            size_max=self._share_config.group_share_max_size,
-            now_ms=now_ms,
-        )
-
-    # ---- share states --------------------------------------------------------------------------------------------
 
     def alter_share_offsets(self, group_id: str, starts: Mapping[Uuid, Beginning], ticket: Ticket) -> CoordinatorResult:
-        """AlterShareGroupOffsets: see share/offsets.py; a group that is not there is founded. Raises GROUP_ID_NOT_FOUND for one of
-        another protocol, and as share_offsets.alter."""
-        group = self.groups.get(group_id)
-        group = self._share_group(group_id) if group is not None else ShareGroup(group_id)
-        result = share_offsets.alter(group, starts, ticket)
+        """AlterShareGroupOffsets: see ShareGroups.alter."""
+        group, result = self.share.alter(group_id, starts, ticket)
         self._begin(group, CoordinatorResult(), result)
         return result
-
-    def forget_share_topics(self, group_id: str, topic_ids: Collection[Uuid], ticket: Ticket) -> CoordinatorResult:
-        """DeleteShareGroupOffsets: see share_offsets.forget; and GROUP_ID_NOT_FOUND."""
-        return share_offsets.forget(self._share_group(group_id), topic_ids, ticket)
-
-    def take_share_work(self, group_id: str) -> StateWork | None:
-        """What is to be asked of share coordinators for a group; see share_partitions.take_work."""
-        group = self.groups.get(group_id)
-        return share_partitions.take_work(group, self._image().topics) if isinstance(group, ShareGroup) else None
-
-    def finish_share_work(self, group_id: str, done: StateDone) -> CoordinatorResult:
-        """What came of it."""
-        group = self.groups.get(group_id)
-        if not isinstance(group, ShareGroup):
-            return CoordinatorResult()
-        return share_partitions.done(group, done, retry_ms=self._share_config.group_share_initialize_retry_interval_ms)
-
-    def describe_share_group(self, group_id: str) -> ShareGroupDescription:
-        """One share group. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        return share_offsets.describe(self._share_group(group_id), self._share_config.group_share_assignors[0])
-
-    def _share_group(self, group_id: str) -> ShareGroup:
-        group = self._existing_group(group_id)
-        if not isinstance(group, ShareGroup):
-            raise GroupIdNotFound(f"group {group_id} is not a share group")
-        return group
 
     def _around(self, group_id: str, now_ms: int) -> Surroundings:
         image, config = self._image(), self._config
@@ -403,8 +341,7 @@ class GroupShard:
         Raises KafkaError as sessions.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
         """
         group = self.groups.get(commit.member.group_id)
-        if isinstance(group, ShareGroup):
-            raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
+        self.share.refuse_commits(commit.member.group_id)
         if isinstance(group, StreamsGroup):
             commits.allow_commit(group, commit)
             result = CoordinatorResult()
@@ -415,7 +352,7 @@ class GroupShard:
             if member is not None and member.metadata.classic is not None:
                 timeout_ms = member.metadata.classic.session_timeout_ms
                 result.arm(fencing.session_timer(group.group_id, member.member_id), timeout_ms)
-        elif group is not None:
+        elif isinstance(group, ClassicGroup):
             result = sessions.allow_commit(group, commit.member)
         elif commit.member.generation < 0:
             result = CoordinatorResult()
@@ -437,11 +374,10 @@ class GroupShard:
         (KIP-447), or GROUP_ID_NOT_FOUND where the version knows it.
         """
         group = self.groups.get(commit.member.group_id)
-        if isinstance(group, ShareGroup):
-            raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
+        self.share.refuse_commits(commit.member.group_id)
         if isinstance(group, CommittingGroup):
             commits.allow_commit(group, commit, is_transactional=True)
-        elif group is not None:
+        elif isinstance(group, ClassicGroup):
             sessions.allow_commit_in_transaction(group, commit.member)
         elif commit.member.generation >= 0:
             missing = GroupIdNotFound if commit.knows_epochs else IllegalGeneration
@@ -474,8 +410,7 @@ class GroupShard:
     def allow_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Whether a member may fetch offsets by its epoch: see commits.allow_fetch; classic members are not asked."""
         group = self.groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            raise GroupIdNotFound(f"group {group_id} is a share group, which commits no offsets")
+        self.share.refuse_commits(group_id)
         if isinstance(group, CommittingGroup):
             commits.allow_fetch(group, member_id, epoch)
 
@@ -500,8 +435,7 @@ class GroupShard:
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
         """
         group = self._existing_group(group_id)
-        if isinstance(group, ShareGroup):
-            raise GroupIdNotFound(f"group {group_id} is a share group, which commits no offsets")
+        self.share.refuse_commits(group_id)
         has_members = group.state is not GroupState.EMPTY if isinstance(group, ClassicGroup) else bool(group.members)
         if has_members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroup(f"group {group_id} has members")
@@ -521,11 +455,7 @@ class GroupShard:
     def delete_topics(self, topics: Collection[str], *, now_ms: int) -> CoordinatorResult:
         """The topics are gone from the cluster: so are the offsets committed for them."""
         result = CoordinatorResult()
-        for group in self.groups.values():
-            if isinstance(group, ShareGroup):
-                left = share_partitions.without_topics(group.states, topics, self._image().topics)
-                if left != group.states:
-                    result.records.append(share_partitions.states_record(group, left))
+        result.records.extend(self.share.on_topics_deleted(topics))
         for group_id in self.offsets:
             for key in self._offsets_of(group_id):
                 if key.topic in topics:
@@ -607,9 +537,7 @@ class GroupShard:
             if isinstance(group, ClassicGroup):
                 result.timers.extend(sessions.resume(group).timers)
             elif isinstance(group, ShareGroup):
-                of_share = self._around_share(group.group_id, now_ms).settings
-                result.timers.extend(share_fencing.resume(group, of_share).timers)
-                share_partitions.resume(group, result)
+                self.share.resume(group, result)
             elif isinstance(group, StreamsGroup):
                 settings = self._around_streams(group.group_id, now_ms).settings
                 result.timers.extend(streams_fencing.resume(group, settings).timers)
@@ -630,7 +558,7 @@ class GroupShard:
         if group is None:
             return CoordinatorResult()
         if isinstance(group, ShareGroup):
-            return self._on_share_timer(group, key, now_ms)
+            return self.share.on_timer(group, key, now_ms=now_ms)
         if isinstance(group, StreamsGroup):
             if key.kind in (TimerKind.SESSION, TimerKind.REBALANCE):
                 return streams_fencing.on_timer(group, key)
@@ -650,19 +578,6 @@ class GroupShard:
             return CoordinatorResult()  # the group was one of the consumer protocol when it was armed
         result = sessions.on_timer(group, key, now_ms=now_ms)
         self._forget_if_vacant(group)
-        return result
-
-    def _on_share_timer(self, group: ShareGroup, key: TimerKey, now_ms: int) -> CoordinatorResult:
-        if key.kind is TimerKind.SESSION:
-            return share_fencing.on_session_end(group, key, self._image().topics)
-        if key.kind is TimerKind.STATE:
-            result = share_partitions.retry(group)
-            if not result.records and share_partitions.has_work(group):
-                self._on_share_work(group.group_id)
-            return result
-        result = CoordinatorResult()
-        if key.kind is TimerKind.TARGET:
-            led_targets.on_slice(group, key, result, now_ms=now_ms)
         return result
 
     def _expire(self, now_ms: int) -> CoordinatorResult:
@@ -808,9 +723,7 @@ class GroupShard:
                 refused = fencing.on_refused(group, result, error)
                 soft = group.soft if isinstance(group, ShareGroup) else founding
                 if isinstance(soft, ShareSoftState):
-                    share_partitions.on_refused(soft, result.records, refused, error)
-                    retry_ms = self._share_config.group_share_initialize_retry_interval_ms
-                    refused.arm(share_partitions.state_timer(record.group_id), retry_ms)
+                    self.share.on_refused(soft, record.group_id, result.records, refused, error)
                 return refused
         return result.refused(error)
 
@@ -819,9 +732,7 @@ class GroupShard:
         if isinstance(record, OffsetCommitRecord):
             self._settle(record)
         elif isinstance(record, ShareGroupMetadataRecord | ShareGroupStatePartitionMetadataRecord):
-            group = self.groups.get(record.group_id)
-            if isinstance(group, ShareGroup) and share_partitions.has_work(group):
-                self._on_share_work(record.group_id)
+            self.share.note_work(record.group_id)
         elif isinstance(record, TransactionEnd):
             for counting in self.pending.on_end_committed():
                 self._settle(counting)

@@ -61,7 +61,7 @@ class ShareDriver(ConsumerDriver):
 
     def take(self) -> StateWork | None:
         """The next that is to be asked."""
-        return self.shard.take_share_work(self.share_work.pop(0))
+        return self.shard.share.take_work(self.share_work.pop(0))
 
     def finish(self, work: StateWork, group: str = GROUP) -> StateDone:
         """Ask, and say what came of it."""
@@ -73,7 +73,7 @@ class ShareDriver(ConsumerDriver):
             },
             {key: _outcome(self.persister.delete(key)) for key in work.end},
         )
-        self.perform(self.shard.finish_share_work(group, answers))
+        self.perform(self.shard.share.finish_work(group, answers))
         return answers
 
     def key(self, topic: str, partition: int) -> ShareKey:
@@ -101,7 +101,7 @@ class ShareDriver(ConsumerDriver):
     def forget(self, *topics: str, group: str = GROUP) -> Ticket:
         """DeleteShareGroupOffsets."""
         ids = [self.topic_id(topic) for topic in topics]
-        return self.step(lambda ticket: self.shard.forget_share_topics(group, ids, ticket))
+        return self.step(lambda ticket: self.shard.share.forget(group, ids, ticket))
 
     def delete(self, group: str = GROUP) -> Ticket:
         """DeleteGroups."""
