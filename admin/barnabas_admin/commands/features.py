@@ -18,7 +18,19 @@ from barnabas_admin.output import print_json, print_table, talk
 from barnabas_wire.kafka.errors import KafkaError
 
 METADATA_VERSION = "metadata.version"
-GROUP_VERSION = "group.version"
+STRANDED = {
+    "group.version": (
+        "consumer",
+        "of group.protocol=consumer",
+        "restart its consumers with group.protocol=classic",
+    ),
+    "share.version": (
+        "share",
+        "a share group",
+        "how far it is stays kept, and counts again once share.version is raised",
+    ),
+}
+"""Feature -> the type of groups that nobody serves without it, what they are called, what helps."""
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 
@@ -105,26 +117,31 @@ def downgrade(invocation: Invocation, pairs: tuple[str, ...], dry: bool) -> None
     levels = _parse(pairs)
     if not levels:
         raise click.UsageError("name what to lower: --feature NAME=LEVEL")
-    stranded = _consumer_groups(invocation) if levels.get(GROUP_VERSION) == 0 else []
+    stranded = [
+        (group, what, help_)
+        for name, (kind, what, help_) in STRANDED.items()
+        if levels.get(name) == 0
+        for group in _groups(invocation, kind, what)
+    ]
     _change(invocation, levels, kind=SAFE_DOWNGRADE, dry=dry)
-    for group, members in stranded:
+    for (group, has_members), what, help_ in stranded:
         talk(
-            f"warning: group {group} is of group.protocol=consumer{'' if members else ', empty'}: "
-            f"{'would be' if dry else 'is'} refused from now on; restart its consumers with group.protocol=classic"
+            f"warning: group {group} is {what}{'' if has_members else ', empty'}: "
+            f"{'would be' if dry else 'is'} refused from now on; {help_}"
         )
 
 
-def _consumer_groups(invocation: Invocation) -> list[tuple[str, bool]]:
-    """(name, whether it has members) of each group that the consumer protocol's end strands; nothing where brokers do not answer."""
+def _groups(invocation: Invocation, kind: str, what: str) -> list[tuple[str, bool]]:
+    """(name, whether it has members) of each group of a type; nothing where brokers do not answer."""
     from barnabas_admin.groups import list_groups
     from barnabas_admin.kafka import run_with_cluster
 
     try:
         groups = run_with_cluster(invocation, list_groups)
     except (KafkaError, OSError) as error:
-        talk(f"warning: which groups are of group.protocol=consumer could not be asked: {error}")
+        talk(f"warning: which groups are {what} could not be asked: {error}")
         return []
-    return [(each["group"], each["state"] != "Empty") for each in groups if each["type"] == "consumer"]
+    return [(each["group"], each["state"] != "Empty") for each in groups if each["type"] == kind]
 
 
 def _change(invocation: Invocation, levels: dict[str, int], *, kind: int, dry: bool) -> None:

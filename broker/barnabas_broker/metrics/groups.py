@@ -83,7 +83,7 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield gauge(
         "group_type_info",
-        "The protocol by which a group coordinated here is led: classic, consumer or streams.",
+        "The protocol by which a group coordinated here is led: classic, consumer, share or streams.",
         [({"group": g.group_id, "type": g.type_name}, 1) for g in shown],
     )
     led = [g for g in shown if not isinstance(g, ClassicGroup)]

@@ -54,22 +54,28 @@ class ShareStates:
         self._image = image
         self._take = take
         self._finish = finish
-        self._groups: asyncio.Queue[str] = asyncio.Queue()
-        """Named by their shards. A group is here once for each of its records at most, and each is bounded by what clients wait for."""
+        self._noted: dict[str, None] = {}
+        """Groups with something to ask, each once: no more than this broker coordinates."""
+        self._has_noted = asyncio.Event()
         self._slots = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
 
     def note(self, group_id: str) -> None:
         """A group has something to ask."""
-        self._groups.put_nowait(group_id)
+        self._noted[group_id] = None
+        self._has_noted.set()
 
     async def run(self) -> None:
         """Owner task: asks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                group_id = await self._groups.get()
-                work = self._take(group_id)
-                if work:
-                    tasks.create_task(self._do(group_id, work), name=f"share states of {group_id}")
+                await self._has_noted.wait()
+                self._has_noted.clear()
+                while self._noted:
+                    group_id = next(iter(self._noted))
+                    del self._noted[group_id]
+                    work = self._take(group_id)
+                    if work:
+                        tasks.create_task(self._do(group_id, work), name=f"share states of {group_id}")
 
     async def _do(self, group_id: str, work: StateWork) -> None:
         begun = {
