@@ -12,7 +12,6 @@ from typing import Final
 from barnabas_wire.kafka.messages import ApiKey
 
 KAFKA: Final = "4.4"
-_SHARE: Final = "share groups (KIP-932) are not built"
 
 KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.PRODUCE: (3, 13),
@@ -99,8 +98,6 @@ KAFKA_RANGES: Final[Mapping[ApiKey, tuple[int, int]]] = {
 
 NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between the directories of a broker",
-    ApiKey.SHARE_FETCH: _SHARE,
-    ApiKey.SHARE_ACKNOWLEDGE: _SHARE,
 }
 """API -> why no version of it is served. Of every other one Barnabas serves all of Kafka's versions."""
 

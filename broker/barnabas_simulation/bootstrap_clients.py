@@ -68,6 +68,7 @@ def metadata_answer(node: NodeParts) -> MetadataResponse:
         transactions=unused,
         transactional=unused,
         share_state=unused,
+        shares=unused,
         producer_ids=unused,
         clock_ms=lambda: 0,
         quorum_description=unused,

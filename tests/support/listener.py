@@ -195,6 +195,7 @@ def make_services(**changes: Any) -> BrokerServices:
         "transactions": None,
         "transactional": None,
         "share_state": None,
+        "shares": None,
         "producer_ids": CountingProducerIds(),
         "clock_ms": lambda: 1_700_000_000_000,
         "quorum_description": no_quorum,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_coordination.share.leader import SharePartitions
 from barnabas_log.config import LogConfig
 from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
@@ -133,8 +134,9 @@ async def single_broker(
     network: NetworkConfig | None = None,
     api: ApiConfig | None = None,
     port: int = 0,
+    make_shares: Callable[[SingleBroker], SharePartitions] | None = None,
 ) -> AsyncIterator[SingleBroker]:
-    """A broker that serves; stopped cleanly at the end."""
+    """A broker that serves; stopped cleanly at the end. make_shares: its share partitions, if it is to have some."""
     config = log_config or LogConfig()
     disk = RealDisk()
     logs = LogManager(disk=disk, directories=[str(directory)], default_config=config, clock_ms=now_ms)
@@ -151,6 +153,7 @@ async def single_broker(
         random=Random(1),
     )
     broker = SingleBroker(replicas, logs)
+    shares: Any = _NoGroups() if make_shares is None else make_shares(broker)
     services = BrokerServices(
         node_id=NODE_ID,
         cluster_id=CLUSTER_ID,
@@ -162,6 +165,7 @@ async def single_broker(
         transactions=_NoGroups(),  # type: ignore[arg-type]
         transactional=_NoGroups(),  # type: ignore[arg-type]
         share_state=_NoGroups(),  # type: ignore[arg-type]
+        shares=shares,
         producer_ids=CountingProducerIds(),
         clock_ms=now_ms,
         quorum_description=no_quorum,
@@ -174,7 +178,7 @@ async def single_broker(
     broker.register(server.bound[LISTENER][1])
     for name, partitions in (topics or {}).items():
         broker.create_topic(name, partitions)
-    tasks = [asyncio.create_task(part.run()) for part in (server, replicas, logs)]
+    tasks = [asyncio.create_task(part.run()) for part in (server, replicas, logs, *([shares] if make_shares else ()))]
     await until(lambda: server.is_accepting)
     try:
         yield broker

@@ -71,9 +71,14 @@ class RequestContext:
 
     def hold(self, name: str, let_go: Callable[[], None]) -> None:
         """Call this when the connection is gone, or something else is held under that name; at once for the oldest of too many."""
-        former = self.held.pop(name, None)
-        if former is not None:
-            former()
-        elif len(self.held) >= HELD_MAX:
-            self.held.pop(next(iter(self.held)))()
-        self.held[name] = let_go
+        hold(self.held, name, let_go)
+
+
+def hold(held: dict[str, Callable[[], None]], name: str, let_go: Callable[[], None]) -> None:
+    """See RequestContext.hold; `held` of its connection."""
+    former = held.pop(name, None)
+    if former is not None:
+        former()
+    elif len(held) >= HELD_MAX:
+        held.pop(next(iter(held)))()
+    held[name] = let_go

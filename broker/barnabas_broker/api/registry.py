@@ -92,6 +92,8 @@ SERVED: dict[str, dict[ApiKey, tuple[int, int]]] = {
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
     },
+    "share_acknowledge": {ApiKey.SHARE_ACKNOWLEDGE: (1, 2)},
+    "share_fetch": {ApiKey.SHARE_FETCH: (1, 2)},
     "share_state": {
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, 0),
         ApiKey.READ_SHARE_GROUP_STATE: (0, 0),

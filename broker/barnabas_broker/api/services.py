@@ -27,6 +27,7 @@ from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.share.leader import SharePartitions
     from barnabas_coordination.share_state.service import ShareCoordinator
     from barnabas_coordination.transaction.service import TransactionCoordinator
     from barnabas_coordination.transaction.writes import TransactionalWrites
@@ -111,6 +112,8 @@ class BrokerServices(ControlServices):
     replica_manager: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    shares: SharePartitions
+    """Share groups in the partitions that this broker leads."""
     transactional: TransactionalWrites
     """Writes that are part of a transaction, once its coordinator knows of them."""
     share_state: ShareCoordinator

@@ -49,6 +49,8 @@ class SlotConnection(Protocol):
     """Whether another broker fetched over it."""
     scrutiny: Scrutiny
     """Which of its produce requests have their batches opened."""
+    held: dict[str, Callable[[], None]]
+    """What it holds beyond an answer, by name, with what lets go of it; see context.hold."""
 
     @property
     def listener_name(self) -> str:

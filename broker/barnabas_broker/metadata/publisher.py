@@ -84,9 +84,11 @@ class BrokerMetadataPublisher:
         data_loop: asyncio.AbstractEventLoop,
         on_applied: Callable[[Offset], None],
         on_error: Callable[[BaseException], None],
+        update_shares: Callable[[MetadataImage], None] = lambda image: None,
     ) -> None:
         """On the data lane: `changed_settings` says what a delta's configs come to for the logs of each topic that they may
-        touch, by name; `update_throttles` takes those of replication over, `update_quotas` changed quotas to the listeners.
+        touch, by name; `update_throttles` takes those of replication over, `update_quotas` changed quotas to the listeners;
+        `update_shares` hears of roles and features that changed.
         On the control lane: `on_applied` hears the offset of each image that the data lane has applied, `on_error` stops
         the node."""
         self._broker_id = broker_id
@@ -95,6 +97,7 @@ class BrokerMetadataPublisher:
         self._changed_settings = changed_settings
         self._update_throttles = update_throttles
         self._update_quotas = update_quotas
+        self._update_shares = update_shares
         self._cache = cache
         self._gate = gate
         self._control_loop = control_loop
@@ -174,6 +177,8 @@ class BrokerMetadataPublisher:
         if delta.topics is not None:
             for coordinator in self._coordinators:
                 self._tell_coordinator(coordinator, delta.topics)
+        if delta.topics is not None or delta.features is not None:
+            self._update_shares(image)
         if delta.configs is not None:
             self._update_throttles(delta, image)
         if delta.quotas is not None:

@@ -122,7 +122,7 @@ class Charge:
         throttle_ms = self.extra_ms
         if slot.api_key == ApiKey.PRODUCE and limits.produced is not None:
             throttle_ms = max(throttle_ms, limits.produced.charge(self._request_bytes, now_ms))
-        elif slot.api_key == ApiKey.FETCH and limits.consumed is not None:
+        elif slot.api_key in (ApiKey.FETCH, ApiKey.SHARE_FETCH) and limits.consumed is not None:
             throttle_ms = max(throttle_ms, limits.consumed.charge(size_bytes, now_ms))
         if limits.time is not None:
             throttle_ms = max(throttle_ms, limits.time.throttle_ms(now_ms))

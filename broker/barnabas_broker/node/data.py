@@ -31,6 +31,10 @@ from barnabas_broker.telemetry.receiver import ClientTelemetry
 from barnabas_broker.tracing.export import Traces, open_traces
 from barnabas_coordination.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_coordination.replicated_log import ReplicatedLog
+from barnabas_coordination.share.dead_letters import DeadLetters
+from barnabas_coordination.share.due_times import DueTimes
+from barnabas_coordination.share.leader import SharePartitions
+from barnabas_coordination.share_settings import settings_of
 from barnabas_coordination.share_state.persister import BrokersPersister
 from barnabas_coordination.share_state.service import ShareCoordinator
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
@@ -62,10 +66,15 @@ class DataParts:
     share_state: ShareCoordinator
     persister: BrokersPersister
     """Asks the share coordinators of all brokers."""
+    shares: SharePartitions
+    dead_letters: DeadLetters
+    due_times: DueTimes
     brokers: OwnBrokers
     """Other brokers, as the coordinators speak to them."""
     share_brokers: OwnBrokers
     """The same for the persister: a request that waits for share state to be replicated holds up nothing else."""
+    letter_brokers: OwnBrokers
+    """The same for dead letters."""
     server: KafkaListeners
     placements: ReportQueue[ReplicaPlacement]
     faults: ReportQueue[ReplicaFaultReport]
@@ -182,6 +191,31 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         clock_ms=world.wall_ms,
         may_judge_age=clock.may_judge_age,
     )
+    letter_brokers = world.brokers(replicas.endpoint_of, config=config)
+    dead_letters = DeadLetters(
+        config=config.share_groups,
+        partition_count=config.api.num_partitions,
+        replication_factor=config.api.default_replication_factor,
+        log_config=settings.log_config,
+        metadata=cache,
+        controller=control.client,
+        brokers=letter_brokers,
+        replicas=replicas,
+        disk=disk,
+        clock_ms=world.wall_ms,
+    )
+    due_times = DueTimes(disk=disk)
+    shares = SharePartitions(
+        replicas=replicas,
+        persister=persister,
+        letters=dead_letters,
+        due_times=due_times,
+        metadata=cache,
+        settings=partial(settings_of, config.share_groups),
+        sessions_max=config.share_groups.group_share_max_share_sessions,
+        fetch_bytes_max=config.replication.fetch_bytes_max,
+        clock_ms=world.wall_ms,
+    )
     transactional = TransactionalWrites(
         config=config.transactions,
         replicas=replicas,
@@ -201,6 +235,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         transactions=transactions,
         transactional=transactional,
         share_state=share_state,
+        shares=shares,
         producer_ids=producer_ids,
         clock_ms=world.wall_ms,
         quorum_description=lambda: world.control.call(control.leader_view.describe()),
@@ -215,7 +250,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
             control.leader_view.change_voters(change, principal=principal, client_host=client_host)
         ),
     )
-    brokers.serve = share_brokers.serve = serve_own_calls(services)
+    brokers.serve = share_brokers.serve = letter_brokers.serve = serve_own_calls(services)
     traces = open_traces(
         config.tracing,
         node_id=config.server.node_id,
@@ -253,6 +288,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         changed_settings=settings.changed_log_configs,
         update_throttles=update_throttles,
         update_quotas=server.apply_quotas,
+        update_shares=shares.follow,
         cache=cache,
         gate=gate,
         control_loop=world.control.loop,
@@ -270,8 +306,12 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         transactional=transactional,
         share_state=share_state,
         persister=persister,
+        shares=shares,
+        dead_letters=dead_letters,
+        due_times=due_times,
         brokers=brokers,
         share_brokers=share_brokers,
+        letter_brokers=letter_brokers,
         server=server,
         placements=placements,
         faults=faults,

@@ -157,6 +157,7 @@ class Node:
                     broker.transactional,
                     broker.share_state,
                     broker.persister,
+                    broker.shares,
                 )
             ]
             listening = tasks.create_task(broker.server.run(wait_open=broker.gate.wait_open))
@@ -175,6 +176,7 @@ class Node:
                 tasks.create_task(asyncio.to_thread(broker.traces.close), name="traces")
             await broker.brokers.close()
             await broker.share_brokers.close()
+            await broker.letter_brokers.close()
             broker.publisher.stop()
             await broker.replicas.close()
             keeping.cancel()

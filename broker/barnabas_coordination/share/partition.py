@@ -446,9 +446,13 @@ class SharePartition:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
+    def has_to_write(self, now_ms: int) -> bool:
+        """Whether take_write has something to do."""
+        return self._write is None and bool(self._queued or (self._dirty and now_ms >= self._retry_ms))
+
     def take_write(self, now_ms: int) -> Write | None:
         """What is to be written now; None while a write is under way or there is nothing. To be followed by `written`."""
-        if self._write is not None or not (self._queued or (self._dirty and now_ms >= self._retry_ms)):
+        if not self.has_to_write(now_ms):
             return None
         window = self.window
         changes, self._queued = tuple(self._queued), []
@@ -553,6 +557,10 @@ class SharePartition:
         self._letters += [
             Letter(Offset(each), run.deliveries, run.is_rejected) for each in range(run.first, run.last + 1)
         ]
+
+    def has_letters(self, now_ms: int) -> bool:
+        """Whether take_letters has something to do."""
+        return not self._posting and any(letter.at_ms <= now_ms for letter in self._letters)
 
     def take_letters(self, now_ms: int) -> Sequence[Letter]:
         """Dead letters to write now, in the order of their offsets; empty while some are under way. To be followed by `posted`.

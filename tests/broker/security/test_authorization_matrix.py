@@ -25,6 +25,7 @@ from barnabas_quorum.controller.request import Request
 from barnabas_quorum.driver.verbs import VERBS
 from barnabas_quorum.image import rights
 from barnabas_quorum.image.authorizer import CLUSTER_NAME, Authorizer
+from barnabas_quorum.image.features import FeaturesImage
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, REFUSALS, RPC_RIGHTS, Door, Right, Row
 from barnabas_quorum.records import TopicRecord
@@ -72,6 +73,7 @@ ONLY_HIDDEN = {
     (ApiKey.STREAMS_GROUP_DESCRIBE, (rights.DESCRIBE, rights.TOPIC)),  # likewise: test_streams_groups_api.py
     (ApiKey.SHARE_GROUP_DESCRIBE, (rights.DESCRIBE, rights.TOPIC)),  # likewise: test_share_groups_api.py
     (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (rights.DESCRIBE, rights.TOPIC)),  # likewise
+    (ApiKey.SHARE_ACKNOWLEDGE, (rights.READ, rights.TOPIC)),  # once there is a session: test_share_fetch_api.py
     (ApiKey.STREAMS_GROUP_HEARTBEAT, (rights.CREATE, rights.TOPIC)),  # a status: test_streams_groups_api.py
 }
 """Needs of a row without which a part of the answer is left out."""
@@ -99,6 +101,15 @@ NUMBERS: dict[str, Any] = {
     "validate_only": False,
 }
 FIXED: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.SHARE_FETCH: {
+        "group_id": "1",
+        "member_id": "1",
+        "max_bytes": 1_024,
+        "max_records": 1,
+        "topics.partitions.acknowledgement_batches": [],
+        "forgotten_topics_data": [],
+    },
+    ApiKey.SHARE_ACKNOWLEDGE: {"group_id": "1", "member_id": "1", "share_session_epoch": 1},
     ApiKey.CREATE_TOPICS: {"topics.name": "new", "topics.assignments": [], "topics.configs": []},
     ApiKey.DELETE_TOPICS: {"topics.topic_id": Uuid(bytes(16))},
     ApiKey.CREATE_PARTITIONS: {"topics.count": 9, "topics.assignments": None},
@@ -296,6 +307,7 @@ def with_implying(need: Iterable[Right]) -> set[Right]:
 
 
 async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FeaturesImage, "share_version", 2)
     found: list[str] = []
     async with secured_node(tmp_path, monkeypatch) as node:
         matrix = Matrix(node)
