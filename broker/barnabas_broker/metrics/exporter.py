@@ -27,6 +27,7 @@ from barnabas_broker.metrics.node import node_families
 from barnabas_broker.metrics.quorum import quorum_families
 from barnabas_broker.metrics.replicas import replica_families, replication_families
 from barnabas_broker.metrics.share_state import share_state_families
+from barnabas_broker.metrics.shares import share_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
 from barnabas_broker.metrics.transactions import transaction_families
@@ -68,6 +69,7 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     group_lag_families,
     transaction_families,
     share_state_families,
+    share_families,
     client_families,
     network_families,
     admin_families,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_broker.telemetry.receiver import ClientTelemetry
     from barnabas_coordination.group.service import GroupCoordinator
+    from barnabas_coordination.share.dead_letters import DeadLetters
+    from barnabas_coordination.share.due_times import DueTimes
+    from barnabas_coordination.share.leader import SharePartitions
     from barnabas_coordination.share_state.persister import BrokersPersister
     from barnabas_coordination.share_state.service import ShareCoordinator
     from barnabas_coordination.transaction.service import TransactionCoordinator
@@ -73,6 +76,9 @@ class NodeSources:
     transactions: TransactionCoordinator | None = None
     share_state: ShareCoordinator | None = None
     persister: BrokersPersister | None = None
+    shares: SharePartitions | None = None
+    dead_letters: DeadLetters | None = None
+    due_times: DueTimes | None = None
     telemetry: ClientTelemetry | None = None
     admin: AdminStats | None = None
     audit: AuditStats = field(default_factory=AuditStats)

@@ -294,5 +294,8 @@ class NodeServers:
             transactions=None if broker is None else broker.transactions,
             share_state=None if broker is None else broker.share_state,
             persister=None if broker is None else broker.persister,
+            shares=None if broker is None else broker.shares,
+            dead_letters=None if broker is None else broker.dead_letters,
+            due_times=None if broker is None else broker.due_times,
             telemetry=None if broker is None else broker.telemetry,
         )

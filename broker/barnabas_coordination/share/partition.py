@@ -191,6 +191,12 @@ class SharePartition:
         """Whether nothing new is delivered because as many records wait for their time as may."""
         return self._is_bound and self.window.delayed >= self.settings.delayed_records_max
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing new is delivered until something is complete."""
+        window = self.window
+        return bool(window.runs) and room_in(window, self.settings, below=window.end + 1) <= 0
+
     def fetch_offset(self) -> Offset | None:
         """Where to read for the next member; None while there is nothing to acquire, whatever the log has."""
         window = self.window
@@ -202,7 +208,7 @@ class SharePartition:
             self._hint = runs[place].first
             return Offset(self._hint)
         self._hint = window.end + 1
-        if self.is_bound_by_delayed or (runs and room_in(window, self.settings, below=window.end + 1) <= 0):
+        if self.is_bound_by_delayed or self.is_full:
             return None
         return Offset(window.end + 1)
 
@@ -244,9 +250,7 @@ class SharePartition:
                 return Offset(run.first)
         if self._examined > window.end or self.is_bound_by_delayed:
             return None
-        if window.runs and room_in(window, self.settings, below=window.end + 1) <= 0:
-            return None
-        return Offset(window.end + 1)
+        return None if self.is_full else Offset(window.end + 1)
 
     def delay(self, first: Offset, last: Offset, due: Sequence[tuple[Offset, int]], *, now_ms: int) -> None:
         """The records of a range were opened: these offsets are due at that ms, rising; all others are now.
@@ -633,7 +637,7 @@ class SharePartition:
             oldest_lock_ms=oldest_ms,
             next_due_ms=due_ms,
             deliveries=tuple(sorted(deliveries.items())),
-            is_full=bool(window.runs) and room <= 0,
+            is_full=self.is_full,
             is_bound_by_delayed=self.is_bound_by_delayed,
         )
 

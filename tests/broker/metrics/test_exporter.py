@@ -31,6 +31,10 @@ from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.messages import GroupListing
 from barnabas_coordination.group.states import GroupStats, RebalanceReason
 from barnabas_coordination.runtime import CoordinatorStats, ShardState
+from barnabas_coordination.share.dead_letters import DeadLetterStats
+from barnabas_coordination.share.due_times import DueTimeStats
+from barnabas_coordination.share.leader import ShareStats
+from barnabas_coordination.share.partition import SharePartition
 from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_coordination.transaction.markers import MarkerStats
 from barnabas_coordination.transaction.state import TransactionState, TransactionStatus
@@ -56,6 +60,7 @@ from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
+from tests.broker.coordinator.share_partitions import RELEASE, Driven
 from tests.broker.metrics.claimed import CLAIMED, reported
 from tests.support.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
 
@@ -277,12 +282,27 @@ def stand_ins() -> dict[str, Any]:
             share_partitions=12,
         ),
         "persister": SimpleNamespace(retries=4, failures=1),
+        "shares": SimpleNamespace(
+            sessions=("a", "b"),
+            stats=ShareStats(acquired_records=30, writes=7, failed_writes=2),
+            cores=lambda: [shared_window()],
+        ),
+        "dead_letters": SimpleNamespace(stats=DeadLetterStats(written=5)),
+        "due_times": SimpleNamespace(stats=DueTimeStats(opened_bytes=11)),
         "controller": SimpleNamespace(
             stats=ControllerDriverStats(
                 brokers_fenced=5, fenced_by_probe=4, leader_elections=Counter({ElectedFrom.UNCLEAN: 2})
             )
         ),
     }
+
+
+def shared_window() -> SharePartition:
+    """Thirty records, of which a member has ten."""
+    one = Driven()
+    one.fetch()
+    one.ack(10, 29, RELEASE)
+    return one.core
 
 
 def make_transaction(status: TransactionStatus, start_ms: int) -> TransactionState:
@@ -301,6 +321,14 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "share_state_records_written_total") == 9
     assert value(samples, "share_state_appends_failed_total", kind="refused") == 2
     assert value(samples, "share_state_calls_total", result="retried") == 4
+    assert value(samples, "share_sessions") == 2
+    assert value(samples, "share_partitions", state="loaded") == 1
+    assert value(samples, "share_partitions", state="full") == 0
+    assert value(samples, "share_records", state="acquired") == 10
+    assert value(samples, "share_records", state="available") == 20
+    assert value(samples, "share_records_acquired_total") == 30
+    assert value(samples, "share_writes_total", result="done") == 5
+    assert value(samples, "share_dead_letters_total", result="written") == 5
     assert value(samples, "purgatory_size", op="consumer_fetch") == 2
     assert value(samples, "log_dirs", state="offline") == 1
     assert value(samples, "log_disk_free_bytes", dir="/") > 0
