@@ -52,6 +52,11 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     unserved-keys        Keys of tiered storage, throttles, bounds after decompression, flush intervals, preallocation, unclean
                          election per topic, and of everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
+    unknown-leader       A share answer that has no leader to tell names -1, not broker 0.
+    only-what-is-there   The first answer of a share session, too, leaves out partitions without records, acknowledgements and errors.
+    gone-is-gone         What DeleteRecords took is acquired by nobody; Kafka acquires from its last fetch on.
+    either-case          by_duration may be written in capitals.
+    strict-names         A dead letter topic's name must be a topic's; Kafka finds out when it writes.
     no-moves             Moving replicas between directories: not served yet.
     no-share-groups      Share groups and their coordinator: not served yet.
 """
