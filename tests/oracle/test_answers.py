@@ -52,6 +52,10 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     unserved-keys        Keys of tiered storage, throttles, bounds after decompression, flush intervals, preallocation, unclean
                          election per topic, and of everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
+    told-again           A member of a share group that comes with its former epoch is told its partitions: it has missed an answer.
+    own-fields           A described share group names the partitions that have no state yet, in a tagged field, which others skip.
+    no-such-group        DescribeShareGroupOffsets of what is no share group is GROUP_ID_NOT_FOUND; Kafka tells of no offsets.
+    known-ids            The id of a topic that is there is told beside its error.
     unknown-leader       A share answer that has no leader to tell names -1, not broker 0.
     only-what-is-there   The first answer of a share session, too, leaves out partitions without records, acknowledgements and errors.
     gone-is-gone         What DeleteRecords took is acquired by nobody; Kafka acquires from its last fetch on.

@@ -312,7 +312,7 @@ def another(member: Member, topic: str, name: str = "b") -> Member:
 # ---- members ---------------------------------------------------------------------------------------------------------
 
 
-@case()
+@case({"the former epoch.assignment": "told-again"})
 def share_members(side: Side) -> Iterator[tuple[str, Any]]:
     group = ready(side, "share-members")
     topic, other = side.topic(group, 2), side.topic(f"{group}-other")
@@ -359,7 +359,7 @@ def share_members(side: Side) -> Iterator[tuple[str, Any]]:
     yield "a classic group", Member(side, classic).beat(topic)
 
 
-@case()
+@case({"*.groups.<share-seen>.beginning": "own-fields"})
 def share_groups_seen(side: Side) -> Iterator[tuple[str, Any]]:
     group = "share-seen"
     member, topic = begun(side, group, 1, partitions=2)
@@ -398,7 +398,14 @@ def share_groups_seen(side: Side) -> Iterator[tuple[str, Any]]:
 # ---- offsets ---------------------------------------------------------------------------------------------------------
 
 
-@case()
+@case(
+    {
+        "v? unknown group.*": "no-such-group",
+        "v? all of an unknown group.error_code": "no-such-group",
+        "of a classic group.error_code": "no-such-group",
+        "delete again.responses.*": "known-ids",
+    }
+)
 def share_offsets(side: Side) -> Iterator[tuple[str, Any]]:
     group = "share-offsets"
     member, topic = begun(side, group, 5, 5, partitions=2)
