@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import barnabas
@@ -75,12 +75,17 @@ def run(bootstrap: str) -> Callable[..., dict[str, Any]]:
     return execute
 
 
-def begin_with_what_is_there(bootstrap: str, group: str) -> None:
-    """share.auto.offset.reset=earliest."""
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+def set_group(bootstrap: str, group: str, configs: Mapping[str, str]) -> None:
+    """Configs of a group."""
+    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in configs.items()]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+
+def begin_with_what_is_there(bootstrap: str, group: str) -> None:
+    """Not at the end."""
+    set_group(bootstrap, group, {"share.auto.offset.reset": "earliest"})
 
 
 def write(bootstrap: str, *values: bytes) -> None:
@@ -122,8 +127,20 @@ def test_the_worker_its_retries_its_dead_letters_and_their_replay(
         assert sorted(told) == ["bad", "hopeless"]
 
 
-def test_work_for_later_is_delivered_then(bootstrap: str, run: Callable[..., dict[str, Any]]) -> None:
-    run("Work for later")
+def test_work_for_later_is_delivered_then_and_holds_up_nothing(
+    bootstrap: str, run: Callable[..., dict[str, Any]]
+) -> None:
+    set_group(bootstrap, "later", {"share.auto.offset.reset": "earliest", "share.deliver.at.header": "due"})
+    begun = time.time()
+    due = run("Work for later")["due"] / 1000
+    write(bootstrap, b"at once")
+    seen: list[tuple[bytes, float]] = []
+    with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": "later"}) as worker:
+        worker.subscribe(["orders"])
+        until(lambda: len(seen) >= 2, lambda: seen.extend((each.value(), time.time()) for each in worker.poll(0.2)))
+    (first, at_once), (second, later) = seen
+    assert (first, second) == (b"at once", b"remind me")
+    assert at_once < due <= later, (begun, at_once, due, later)
 
 
 def test_the_test_of_the_page_passes(run: Callable[..., dict[str, Any]]) -> None:
