@@ -38,6 +38,7 @@ from barnabas_wire.kafka.messages.describe_transactions import DescribeTransacti
 from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest
 from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest
+from barnabas_wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
 from barnabas_wire.moments import moment_of
 from pyspark_barnabas.client import REACH_TIMEOUT_S, SourceError
 from pyspark_barnabas.kafka_properties import PREFIX, ClusterOptions, OptionError, parse_kafka_options
@@ -48,8 +49,11 @@ MAX_TIMESTAMP = -3
 TRANSACTION_KEY_TYPE = 1
 SINGLE_GROUP_VERSION_MAX = 7
 """From version 8 on OffsetFetch asks about many groups at once."""
-CONSUMER = "consumer"
-"""Type of groups that have epochs (KIP-848)."""
+DESCRIBED_BY: Mapping[str, type[Any]] = {
+    "consumer": ConsumerGroupDescribeRequest,
+    "streams": StreamsGroupDescribeRequest,
+}
+"""Types of groups that have epochs (KIP-848, KIP-1071), with what asks for them."""
 SHARE = "share"
 GROUP_RESOURCE = 32
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -116,7 +120,9 @@ def _offsets(cluster: BlockingCluster) -> Iterator[Row]:
 def _groups(cluster: BlockingCluster) -> Iterator[Row]:
     for broker in sorted(cluster.metadata([]).brokers.values()):
         listed = cluster.call_checked(ListGroupsRequest(), broker=broker).groups
-        epochs = _epochs(cluster, broker, [group.group_id for group in listed if group.group_type == CONSUMER])
+        epochs: dict[str, tuple[int, int]] = {}
+        for kind in DESCRIBED_BY:
+            epochs |= _epochs(cluster, broker, kind, [each.group_id for each in listed if each.group_type == kind])
         for group in listed:
             epoch, assignment_epoch = epochs.get(group.group_id, (None, None))
             yield {
@@ -130,11 +136,11 @@ def _groups(cluster: BlockingCluster) -> Iterator[Row]:
             }
 
 
-def _epochs(cluster: BlockingCluster, broker: Broker, groups: list[str]) -> dict[str, tuple[int, int]]:
+def _epochs(cluster: BlockingCluster, broker: Broker, kind: str, groups: list[str]) -> dict[str, tuple[int, int]]:
     """Group -> its epoch and that of its targets; those that the reader may not describe, or that went meanwhile, are left out."""
     if not groups:
         return {}
-    answer = cluster.call(ConsumerGroupDescribeRequest(group_ids=groups), broker=broker)
+    answer = cluster.call(DESCRIBED_BY[kind](group_ids=groups), broker=broker)
     return {each.group_id: (each.group_epoch, each.assignment_epoch) for each in answer.groups if not each.error_code}
 
 
@@ -288,7 +294,7 @@ TABLES = {
             assignmentEpoch=_INT,
         ),
         _groups,
-        "groups, and the broker that coordinates each; epochs are those of groups of the consumer protocol",
+        "groups, and the broker that coordinates each; epochs are those of consumer and Streams groups",
     ),
     "lag": Table(
         _columns(

@@ -16,6 +16,11 @@ from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas_wire.kafka.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from pyspark_barnabas.meta import meta_reader, table_of
 from pyspark_barnabas.options import OptionError
 from tests.spark.conftest import Topics
@@ -75,6 +80,22 @@ def test_every_table_shows_what_is_there(spark: SparkSession, topics: Topics, op
         joined.member_epoch,
     )
     assert table("share_groups").filter(f"group = '{group}'").collect() == []
+    topics.wire.call_coordinator(
+        f"{group}-app",
+        StreamsGroupHeartbeatRequest(
+            group_id=f"{group}-app",
+            member_id="m",
+            endpoint_information_epoch=-1,
+            rebalance_timeout_ms=60_000,
+            topology=Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=[topic])]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+            process_id="p",
+        ),
+    )
+    (row,) = table("groups").filter(f"group = '{group}-app'").collect()
+    assert row.type == "streams" and row.epoch >= 1 and 0 <= row.assignmentEpoch <= row.epoch
     (row,) = table("lag").filter(f"group = '{group}'").collect()
     assert (row.topic, row.partition, row.committed, row.latest, row.lag, row.metadata) == (
         topic,
