@@ -12,7 +12,14 @@ from typing import Final
 
 from barnabas_coordination.share.acquiring import Acquired, BatchSpan
 from barnabas_log.disk import FileRange
-from barnabas_wire.records.batch import CONTROL_FLAG, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, TRANSACTIONAL_FLAG
+from barnabas_wire.records.batch import (
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_FLAG,
+    CorruptBatch,
+)
 
 SCAN_BYTES: Final = 8_192
 """Read at a time: headers of small batches come together."""
@@ -30,20 +37,32 @@ class BatchReader:
         self._aborted = sorted(aborted, key=lambda each: each[1])
         self._headers_max = headers_max
         self.seen: list[BatchSpan] = []
+        self.error: Exception | None = None
+        """Why it ended early: OSError, CorruptBatch."""
 
     def spans(self) -> Iterator[BatchSpan]:
-        """Each batch, in turn. Raises OSError."""
+        """Each batch, in turn; ends where one cannot be read, see `error`."""
         file, position, size = self._part
         end = position + size
         chunk, chunk_start = b"", position
         aborted, doomed = self._aborted, set()
         while end - position >= HEADER_BYTES and len(self.seen) < self._headers_max:
             if position + HEADER_BYTES > chunk_start + len(chunk):
-                chunk, chunk_start = file.read(position, min(SCAN_BYTES, end - position)), position
+                try:
+                    chunk, chunk_start = file.read(position, min(SCAN_BYTES, end - position)), position
+                except OSError as error:
+                    self.error = error
+                    return
+                if len(chunk) < HEADER_BYTES:
+                    self.error = CorruptBatch(f"the log ends within the batch at byte {position}")
+                    return
             base, length, _, _, _, attributes, delta, _, _, producer_id, _, _, _ = HEADER.unpack_from(
                 chunk, position - chunk_start
             )
             last = base + delta
+            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or delta < 0 or position + LOG_OVERHEAD_BYTES + length > end:
+                self.error = CorruptBatch(f"no batch is at byte {position}")
+                return
             while aborted and aborted[0][1] <= last:
                 doomed.add(aborted.pop(0)[0])
             is_aborted = False

@@ -30,7 +30,7 @@ from barnabas_coordination.share.window import Change
 from barnabas_coordination.share_settings import BY_DURATION, ShareSettings, duration_ms
 from barnabas_coordination.share_state.messages import Persister, ShareKey
 from barnabas_log.disk import FileRange
-from barnabas_log.errors import OffsetOutOfRange
+from barnabas_log.errors import OffsetOutOfRange, StorageFailed
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.leader.offset_lookup import LATEST_TIMESTAMP, list_offset
@@ -502,7 +502,10 @@ class SharePartitions:
         parts, size_bytes = reader.pieces(acquired)
         self._obey(led)
         if not acquired:
-            return None, len(reader.seen)
+            if reader.error is None:
+                return None, len(reader.seen)
+            error = StorageFailed(f"{led.partition.topic_partition} cannot be read: {reader.error}")
+            return self._refusal(led.shared, error), len(reader.seen)
         self.stats.acquired_records += sum(last - first + 1 for first, last, _ in acquired)
         led.partition.traffic.bytes_out += size_bytes
         self._replicas.stats.fetched_bytes += size_bytes
