@@ -25,7 +25,6 @@ from barnabas_quorum.controller.request import Request
 from barnabas_quorum.driver.verbs import VERBS
 from barnabas_quorum.image import rights
 from barnabas_quorum.image.authorizer import CLUSTER_NAME, Authorizer
-from barnabas_quorum.image.features import FeaturesImage
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, REFUSALS, RPC_RIGHTS, Door, Right, Row
 from barnabas_quorum.records import TopicRecord
@@ -307,7 +306,6 @@ def with_implying(need: Iterable[Right]) -> set[Right]:
 
 
 async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FeaturesImage, "share_version", 2)
     found: list[str] = []
     async with secured_node(tmp_path, monkeypatch) as node:
         matrix = Matrix(node)
@@ -665,8 +663,8 @@ def test_what_has_no_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("barnabas_broker.node.servers.RPC_RIGHTS", missing)
     with pytest.raises(InvariantViolated, match="Inspection/SignOff"):
         require_rows()
-    with pytest.raises(AssertionError, match="SHARE_FETCH has no row"):
-        registry.handles(ApiKey.SHARE_FETCH, versions=(0, 0))(lambda services, context, request: None)
+    with pytest.raises(AssertionError, match="ALTER_REPLICA_LOG_DIRS has no row"):
+        registry.handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(0, 0))(lambda services, context, request: None)
 
 
 def test_the_table_has_no_row_for_what_is_not_served() -> None:
