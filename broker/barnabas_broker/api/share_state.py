@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, ErrorResponse, handles
+from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, ErrorResponse, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_coordination.share_state import records
 from barnabas_coordination.share_state.messages import ShareKey
@@ -32,6 +32,11 @@ from barnabas_wire.kafka.messages import initialize_share_group_state as initial
 from barnabas_wire.kafka.messages import read_share_group_state as read
 from barnabas_wire.kafka.messages import read_share_group_state_summary as summary
 from barnabas_wire.kafka.messages import write_share_group_state as write
+
+PARTITIONS_PER_TURN: Final = 200
+"""Each is a step of its own, up to 2 ms together."""
+WRITE_ELEMENTS_MAX: Final = 24_576
+"""A window of 20,000 offsets that are all in another state, which the group configs allow, and who they belong to."""
 
 R = TypeVar("R")
 
@@ -77,7 +82,13 @@ class _Answer(NamedTuple, Generic[R]):
         if len(asked) == 1:
             found = iter([await one(*asked[0])])
         else:
-            found = iter(await asyncio.gather(*(one(*each) for each in asked)))
+            waiting: list[asyncio.Task[Any]] = []
+            async with asyncio.TaskGroup() as tasks:
+                for each in asked:
+                    waiting.append(tasks.create_task(one(*each)))
+                    if not len(waiting) % PARTITIONS_PER_TURN:
+                        await asyncio.sleep(0)
+            found = iter([task.result() for task in waiting])
         return self.response(
             [self.topic(topic.topic_id, [next(found) for _ in topic.partitions]) for topic in request.topics]
         )
@@ -131,7 +142,7 @@ async def read_share_group_state(
     versions=(0, 1),
     on_error=WRITTEN.on_error,
     request_bytes_max=PARTITIONS_BYTES_MAX,
-    elements_max=PARTITION_ELEMENTS_MAX,
+    elements_max=WRITE_ELEMENTS_MAX,
 )
 async def write_share_group_state(
     services: BrokerServices, context: RequestContext, request: write.WriteShareGroupStateRequest

@@ -46,6 +46,8 @@ RETRY_S: Final = 0.1
 RETRY_JITTER: Final = 0.2
 KEYS_MAX: Final = 2_000
 """Most share partitions of one request; the others follow with the next."""
+READ_KEYS_MAX: Final = 50
+"""The same of one whose answer has their whole state."""
 BATCHES_MAX: Final = 20_000
 """Most ranges of offsets that the changes of one request have together, but for its first."""
 
@@ -109,7 +111,10 @@ class BrokersPersister:
     async def read(self, key: ShareKey, *, leader_epoch: Epoch) -> ShareState:
         """See Persister."""
         found: read.PartitionResult = await self._ask(_Kind.READ, key, read.PartitionData(key.partition, leader_epoch))
-        batches = from_messages(found.state_batches)
+        try:
+            batches = from_messages(found.state_batches)
+        except ValueError as error:
+            raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, f"{key.coordinator_key}: {error}") from error
         return ShareState(Epoch(found.state_epoch), Offset(found.start_offset), batches)
 
     async def write(
@@ -194,7 +199,8 @@ class BrokersPersister:
         questions: list[_Question] = []
         error: KafkaError = CoordinatorNotAvailable(f"broker {broker_id} was not asked to the end")
         try:
-            questions, self._queues[lane] = _taken(self._queues[lane])
+            keys_max = READ_KEYS_MAX if kind is _Kind.READ else KEYS_MAX
+            questions, self._queues[lane] = _taken(self._queues[lane], keys_max=keys_max)
             try:
                 response = await self._brokers.call(broker_id, _to_request(kind, questions))
             except KafkaError as refused:
@@ -216,7 +222,7 @@ def _pause_s(key: ShareKey, attempt: int) -> float:
     return float(RETRY_S * 2 ** (attempt - 1) * (1 + RETRY_JITTER * spread))
 
 
-def _taken(queue: Sequence[_Question]) -> tuple[list[_Question], list[_Question]]:
+def _taken(queue: Sequence[_Question], *, keys_max: int) -> tuple[list[_Question], list[_Question]]:
     """What one request asks, and what is left: the questions about the first's group, of each key one."""
     taken: dict[ShareKey, _Question] = {}
     left: list[_Question] = []
@@ -229,7 +235,7 @@ def _taken(queue: Sequence[_Question]) -> tuple[list[_Question], list[_Question]
         if taken and (
             key.group_id != next(iter(taken)).group_id
             or key in taken
-            or len(taken) == KEYS_MAX
+            or len(taken) == keys_max
             or size + more > BATCHES_MAX
         ):
             left.append(question)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from barnabas_coordination.errors import CorruptRecord
 from barnabas_coordination.share_state.messages import NO_COUNT, DeliveryState, ShareKey, StateBatch
@@ -36,6 +36,7 @@ from barnabas_wire.lazy_dataclass import dataclass
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 VALUE_VERSION: Final = 0
+_STATES: Final = {state.value: state for state in DeliveryState}
 
 
 @dataclass(slots=True)
@@ -152,18 +153,23 @@ def to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage]:
     return [StateBatchMessage(*batch) for batch in batches]
 
 
-def from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateBatch, ...]:
-    """The same back. Raises ValueError for a state that is not known."""
-    return tuple(
-        StateBatch(
-            Offset(message.first_offset),
-            Offset(message.last_offset),
-            DeliveryState(message.delivery_state),
-            message.delivery_count,
-            message.due_ms,
+def from_messages(messages: Iterable[Any]) -> tuple[StateBatch, ...]:
+    """The same back, with one call for each: there may be tens of thousands. Raises ValueError for a state that is not known."""
+    try:
+        return tuple(
+            [
+                StateBatch(
+                    message.first_offset,
+                    message.last_offset,
+                    _STATES[message.delivery_state],
+                    message.delivery_count,
+                    message.due_ms,
+                )
+                for message in messages
+            ]
         )
-        for message in messages
-    )
+    except KeyError as error:
+        raise ValueError(f"{error} is no state of an offset that this version knows") from None
 
 
 def _pack(prefix: int, message: Message) -> bytes:

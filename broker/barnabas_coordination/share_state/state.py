@@ -105,7 +105,11 @@ def merge(
     """
     if start_offset != NO_OFFSET:
         batches = tuple(_from(batches, start_offset))
-        changes = [batch for change in changes for batch in _from((change,), start_offset)]
+        changes = [
+            change if change.first >= start_offset else change._replace(first=start_offset)
+            for change in changes
+            if change.last >= start_offset
+        ]
     above = _normalized(sorted(set(changes)))
     if not above:
         return batches
