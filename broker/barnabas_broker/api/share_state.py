@@ -35,8 +35,8 @@ from barnabas_wire.kafka.messages import write_share_group_state as write
 
 PARTITIONS_PER_TURN: Final = 200
 """Each is a step of its own, up to 2 ms together."""
-WRITE_ELEMENTS_MAX: Final = 24_576
-"""A window of 20,000 offsets that are all in another state, which the group configs allow, and who they belong to."""
+WRITE_ELEMENTS_MAX: Final = 22_528
+"""A window of 20,000 offsets that are all in another state, which the group configs allow, and who they belong to: 380,000 calls."""
 
 R = TypeVar("R")
 
