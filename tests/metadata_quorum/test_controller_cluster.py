@@ -35,6 +35,7 @@ from barnabas_quorum.image.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SHARE_VERSION,
     SUPPORTED_FEATURES,
 )
 from barnabas_quorum.records import ConfigResourceType, FeatureLevelRecord, FeatureRange
@@ -489,3 +490,15 @@ def test_overrides_that_contradict_each_other_are_refused_and_groups_have_config
     assert change(ConfigResourceType.GROUP, "g", "k", "v") is None
     assert change(ConfigResourceType.GROUP, "g", "k", "bad") is ErrorCode.INVALID_CONFIG
     assert change(ConfigResourceType.GROUP, "", "k", "v") is ErrorCode.INVALID_REQUEST
+
+
+def test_share_groups_go_off_and_on_again_but_not_below_a_key_that_a_topic_has() -> None:
+    cluster = one()
+    assert cluster.image.features.share_version == 2, "a new cluster has them"
+    for level, kind in ((1, SAFE), (0, SAFE), (2, UP)):
+        assert update(cluster, (SHARE_VERSION, level, kind)) == [""]
+        assert cluster.image.features.share_version == level
+    cluster.create("letters", [1], configs={"share.key": "x"})
+    (refused,) = update(cluster, (SHARE_VERSION, 1, UNSAFE))
+    assert refused.startswith("INVALID_UPDATE_VERSION") and "topic 'letters' has share.key" in refused
+    assert cluster.image.features.share_version == 2
