@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import alter_configs as replace
 from barnabas_wire.kafka.messages import incremental_alter_configs as change
 from barnabas_wire.kafka.messages.create_topics import CreateTopicsRequest
 from barnabas_wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_wire.kafka.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
+from barnabas_wire.kafka.messages.push_telemetry import PushTelemetryRequest
 from tests.oracle.answers import Side
 from tests.oracle.cases import case
 from tests.oracle.cases.topics import wanted
@@ -253,3 +257,84 @@ def config_resources(side: Side) -> Iterator[tuple[str, Any]]:
     yield "topics", "configs-listed" in [found.resource_name for found in listed.config_resources]
     listed = side.call(ListConfigResourcesRequest(), version=1)
     yield "kinds", sorted({found.resource_type for found in listed.config_resources})
+
+
+@case()
+def client_metrics(side: Side) -> Iterator[tuple[str, Any]]:
+    name = "configs-pushed"
+    changes: dict[str, tuple[tuple[str, int, str | None], ...]] = {
+        "metrics": (("metrics", SET, "org.apache.kafka.consumer.,org.apache.kafka.producer."),),
+        "interval": (("interval.ms", SET, "5000"),),
+        "match": (("match", SET, "client_id=a.*,client_software_name=librdkafka"),),
+        "match nobody": (("match", SET, ""),),
+        "append": (("metrics", APPEND, "more"),),
+        "subtract": (("metrics", SUBTRACT, "more"),),
+        "append to a number": (("interval.ms", APPEND, "1"),),
+        "no value": (("metrics", SET, None),),
+        "too short": (("interval.ms", SET, "99"),),
+        "too long": (("interval.ms", SET, "3600001"),),
+        "not a number": (("interval.ms", SET, "soon"),),
+        "unknown key": (("colour", SET, "red"),),
+        "unknown selector": (("match", SET, "colour=red"),),
+        "two equals": (("match", SET, "client_id=a=b"),),
+        "no equals": (("match", SET, "client_id"),),
+        "no regex": (("match", SET, "client_id=("),),
+        "delete unknown key": (("colour", DELETE, None),),
+        "delete": (("match", DELETE, None),),
+    }
+    for label, entries in changes.items():
+        yield label, alter(side, CLIENT_METRICS, name, *entries)
+    yield "no name", alter(side, CLIENT_METRICS, "", ("metrics", SET, "*"))
+    for version in (1, 4):
+        yield f"v{version} described", set_metrics(side, name, version=version)
+        yield f"v{version} unset", describe(side, CLIENT_METRICS, "configs-absent", version=version)
+        yield f"v{version} nameless", describe(side, CLIENT_METRICS, "", version=version)
+    yield "synonyms", describe(side, CLIENT_METRICS, name, include_synonyms=True)
+    yield "listed v0", side.call(ListConfigResourcesRequest(), version=0)
+    yield "listed", side.call(ListConfigResourcesRequest(resource_types=[CLIENT_METRICS]), version=1)
+    yield "deleted", alter(side, CLIENT_METRICS, name, ("metrics", DELETE, None), ("interval.ms", DELETE, None))
+    while side.call(ListConfigResourcesRequest(), version=0).config_resources:
+        pass
+    yield "gone", describe(side, CLIENT_METRICS, name)
+
+
+def set_metrics(side: Side, name: str, *, version: int) -> Any:
+    """A subscription, once the broker has heard of its interval: Kafka answers a change before."""
+    while True:
+        answer = describe(side, CLIENT_METRICS, name, version=version)
+        if "5000" in [entry.value for entry in answer.results[0].configs]:
+            return answer
+
+
+@case()
+def telemetry_without_a_receiver(side: Side) -> Iterator[tuple[str, Any]]:
+    """The keys are not listed, and answered all the same."""
+    asked = side.call(GetTelemetrySubscriptionsRequest(), version=0)
+    instance_id = asked.client_instance_id
+    yield "has an id", instance_id != Uuid(bytes(16))
+    yield "asked", {**asdict(asked), "client_instance_id": None, "subscription_id": None}
+    yield "asked again", side.call(GetTelemetrySubscriptionsRequest(instance_id), version=0)
+
+    def push(instance_id: Uuid, subscription_id: int = asked.subscription_id, **fields: Any) -> Any:
+        request = PushTelemetryRequest(instance_id, subscription_id, metrics=b"no metrics", **fields)
+        return side.call(request, version=0)
+
+    yield "nobody", push(Uuid(bytes(16)))
+    yield "reserved", push(Uuid(bytes(15) + b"\x01"))
+    yield "first", push(instance_id)
+    yield "early", push(instance_id)
+    other = side.call(GetTelemetrySubscriptionsRequest(), version=0).client_instance_id
+    yield "another's subscription", push(other)
+    yield (
+        "asks at once",
+        asdict(side.call(GetTelemetrySubscriptionsRequest(other), version=0))
+        | {
+            "client_instance_id": None,
+            "subscription_id": None,
+        },
+    )
+    yield "bad codec", push(instance_id, compression_type=9, terminating=True)
+    yield "ended", push(instance_id)
+    third = side.call(GetTelemetrySubscriptionsRequest(), version=0)
+    large = PushTelemetryRequest(third.client_instance_id, third.subscription_id, metrics=bytes(1024 * 1024 + 1))
+    yield "too large", side.call(large, version=0)
