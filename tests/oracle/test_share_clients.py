@@ -27,7 +27,6 @@ from tests.oracle.answers import Side
 from tests.oracle.apache import run_tool
 from tests.oracle.cases.share import alter_group
 from tests.oracle.conftest import Pair
-from tests.support import share_groups
 
 TOOLS = "org.apache.kafka.tools."
 VERIFIABLE = TOOLS + "VerifiableShareConsumer"
@@ -103,12 +102,9 @@ def alike(pair: Pair) -> Callable[[Callable[[At], Seen]], Seen]:
 
     def run(drive: Callable[[At], Seen]) -> Seen:
         name = f"shared-{next(_numbers)}"
-        both = [At(pair.apache, name), At(pair.ours, name)]
-        is_served = share_groups.are_served(both[1].bootstrap)
         with ThreadPoolExecutor() as at_once:
-            theirs, *ours = at_once.map(drive, both if is_served else both[:1])
-        share_groups.expect(both[1].bootstrap)
-        assert ours == [theirs], f"Apache Kafka {theirs!r}, Barnabas {ours[0]!r}"
+            theirs, ours = at_once.map(drive, [At(pair.apache, name), At(pair.ours, name)])
+        assert ours == theirs, f"Apache Kafka {theirs!r}, Barnabas {ours!r}"
         return theirs
 
     return run

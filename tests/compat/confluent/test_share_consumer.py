@@ -10,21 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from barnabas_admin.local_cluster import LocalCluster
 from tests.compat.samples import DEADLINE_S, until
-from tests.support import share_groups
 
 RECORDS = 60
-
-
-@pytest.fixture(autouse=True)
-def are_served(bootstrap: str) -> None:
-    """Share groups."""
-    share_groups.expect(bootstrap)
 
 
 def set_group(bootstrap: str, group: str, **configs: str) -> None:
