@@ -62,7 +62,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     either-case          by_duration may be written in capitals.
     strict-names         A dead letter topic's name must be a topic's; Kafka finds out when it writes.
     no-moves             Moving replicas between directories: not served yet.
-    no-share-groups      Share groups and their coordinator: not served yet.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ ALL_VERSIONS_MAX = 20
     {
         "v?.api_keys.<10000>": "two-phase",
         "v?.api_keys.<34>": "no-moves",
-        **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (78, 79)},
         "v?.supported_features.*": "own-features",
         "v?.finalized_features.*": "own-features",
         "v3 *": "any-client",
