@@ -10,6 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from barnabas_wire.client import transactions
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.messages import alter_share_group_offsets
 from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -79,7 +80,15 @@ def test_every_table_shows_what_is_there(spark: SparkSession, topics: Topics, op
         joined.member_epoch,
         joined.member_epoch,
     )
-    assert table("share_groups").filter(f"group = '{group}'").collect() == []
+    begins = alter_share_group_offsets.RequestTopic(topic, [alter_share_group_offsets.RequestPartition(1, 25)])
+    altered = alter_share_group_offsets.AlterShareGroupOffsetsRequest(f"{group}-workers", [begins])
+    answer = topics.wire.call_coordinator(
+        altered.group_id, altered, find=lambda answer: answer.error_code or answer.responses[0].partitions[0].error_code
+    )
+    assert answer is not None
+    (row,) = table("share_groups").filter(f"group = '{group}-workers'").collect()
+    assert (row.topic, row.partition, row.start, row.backlog) == (topic, 1, 25, 35)
+    assert (row.deadLetterTopic, row.deadLetters) == (None, None)
     topics.wire.call_coordinator(
         f"{group}-app",
         StreamsGroupHeartbeatRequest(
