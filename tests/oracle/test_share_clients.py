@@ -40,6 +40,8 @@ LOCK_S = 1.0
 LATE_S = 10.0
 """A loaded machine."""
 _numbers = itertools.count(1)
+pytestmark = pytest.mark.timeout(900)
+"""Some run thirty of Kafka's tools, each of which takes a second where nothing else runs, and ten beside a busy machine's work."""
 
 Seen = TypeVar("Seen")
 
