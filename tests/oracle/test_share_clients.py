@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,11 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from click.testing import CliRunner
 from confluent_kafka import AcknowledgeType, Consumer, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.main import cli
 from tests.compat.samples import DEADLINE_S, until
 from tests.oracle.answers import Side
 from tests.oracle.apache import run_tool
@@ -33,6 +33,7 @@ VERIFIABLE = TOOLS + "VerifiableShareConsumer"
 CONSOLE = TOOLS + "consumer.ConsoleShareConsumer"
 GROUPS = TOOLS + "consumer.group.ShareGroupCommand"
 CONFIGS = TOOLS + "ConfigCommand"
+COMMAND = Path(sys.executable).with_name("barnabas")
 RECORDS = 12
 DELIVERIES_MAX = 5
 """The default of share.delivery.count.limit."""
@@ -201,6 +202,8 @@ def test_every_verb_of_kafka_share_groups(alike: Alike, tmp_path: Path) -> None:
         groups("state", "--describe", *one, "--state")
         groups("states of all", "--describe", "--all-groups", "--state")
         groups("dry run", *reset, "--all-topics", "--to-latest", "--dry-run")
+        # Which partitions the member had acquired, and so had written of, is chance.
+        groups("all to earliest", *reset, "--all-topics", "--to-earliest", "--execute")
         for label, *words in (
             ("to latest", "--topic", f"{at.name}:0", "--to-latest"),
             ("to an offset", "--topic", f"{at.name}:1", "--to-offset", "3"),
@@ -225,7 +228,7 @@ def test_every_verb_of_kafka_share_groups(alike: Alike, tmp_path: Path) -> None:
         return said
 
     said = alike(drive)
-    assert [line.split()[-2:] for line in said["offsets to latest"]] == [["6", "0"], ["-", "-"]], said[
+    assert [line.split()[-2:] for line in said["offsets to latest"]] == [["6", "0"], ["0", "6"]], said[
         "offsets to latest"
     ]
     assert "was successful" in said["delete"][0]
@@ -267,8 +270,9 @@ def test_barnabas_group_knows_share_groups(alike: Alike) -> None:
         member.close()
 
         def group(*words: str, code: int = 0) -> str:
-            done = CliRunner().invoke(cli, ["group", *words, "-b", at.bootstrap, "-o", "json"])
-            assert done.exit_code == code, (at.side.name, words, done.output)
+            command = [str(COMMAND), "group", *words, "-b", at.bootstrap, "-o", "json"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+            assert done.returncode == code, (at.side.name, words, done)
             return done.stdout.replace(at.name, "NAME")
 
         said = {
