@@ -3,6 +3,7 @@
 May touch:  nothing.                  Must not touch: anything.
 Invariants: none; this is the map.
 Read next:  raft_simulator.py (the consensus core alone), controllers.py (controllers with logs, snapshots and images),
+            share_simulator.py (share partitions with their state),
             broker/barnabas_simulation (whole nodes with clients, a room of the product); sweep.py runs them, mutants/
             and node_mutants.py prove that they bite.
 
@@ -50,6 +51,7 @@ L1  retention takes what the topic's settings let go, not what the broker's woul
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send
 E1, E2, E4, E5, E7 to E9, E15 of transactions, E13 of the LSO
                                                           transactions.py; transaction_model.py
+S1 to S17 of share groups                                 share_laws.py
 P*  replication, E*: clients' histories                   invariants, partition_model; ../checker
 
 Of Kafka's own simulator: MonotonicHighWatermark R4, MonotonicEpoch R2, MajorityReachedHighWatermark R5, SingleLeader R1,

@@ -1,4 +1,5 @@
-"""`python -m tests.simulation --seed N --steps N --seeds K`: the consensus core, then controllers, then whole nodes.
+"""`python -m tests.simulation --seed N --steps N --seeds K`: the consensus core, then controllers, then share partitions,
+then whole nodes.
 
 May touch:  the terminal.             Must not touch: anything else.
 Invariants: `trace hash` depends on seed, steps, what is left out and code alone; exit status 1 when a law breaks, 2 when every
@@ -19,7 +20,7 @@ from barnabas_simulation.fault_list import FaultList, Without
 from barnabas_simulation.run import Figures
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import first_error
-from tests.simulation import controllers, raft
+from tests.simulation import controllers, raft, share
 from tests.simulation.node_seeds import shrink_seed, slanted
 from tests.simulation.watchdog import watched
 
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
     parser.add_argument("--steps", type=int, default=20_000, help="steps per seed before everything heals")
-    parser.add_argument("--only", choices=("raft", "controllers", "nodes"), help="one of the simulations")
+    parser.add_argument("--only", choices=("raft", "controllers", "share", "nodes"), help="one of the simulations")
     parser.add_argument("--trace", action="store_true", help="print every message")
     parser.add_argument("--without", default="", help="faults to leave out, such as 3,7-12,40-")
     parser.add_argument("--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults")
@@ -52,6 +53,9 @@ def main() -> int:
     if options.only in (None, "controllers") and status == 0:
         print("controllers", flush=True)
         status = controllers.main(arguments)
+    if options.only in (None, "share") and status == 0:
+        print("share partitions", flush=True)
+        status = share.main(arguments)
     if options.only in (None, "nodes") and status == 0:
         print("whole nodes", flush=True)
         status = run_nodes(

@@ -4,7 +4,7 @@ May touch:  the terminal, processes of its own.      Must not touch: anything el
 Invariants: all seeds follow from the start that is printed; one seed in a hundred runs a second time in another process under
             another PYTHONHASHSEED, and a different trace hash is a failure; exit status 1 when a law breaks or a hash differs, 2
             when too few events came of it or too many runs were void.
-Read next:  raft.py, controllers.py, cluster.py, which are run.
+Read next:  raft.py, controllers.py, cluster.py, share.py, which are run.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from barnabas_simulation import cluster
 from barnabas_simulation.fault_list import FaultList
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import first_error
-from tests.simulation import controllers, node_seeds, raft
+from tests.simulation import controllers, node_seeds, raft, share
 from tests.simulation.raft_simulator import HASH_MASK, Simulation
+from tests.simulation.share_simulator import ShareSimulation
 from tests.simulation.shrinking import law_of
 from tests.simulation.watchdog import watched
 
@@ -55,9 +56,10 @@ class Kind:
 
 
 KINDS = {
-    "raft": Kind(0.55, 5_000, 40, "tests.simulation.raft"),
+    "raft": Kind(0.50, 5_000, 40, "tests.simulation.raft"),
     "controllers": Kind(0.25, 6_000, 15, "tests.simulation.controllers"),
     "nodes": Kind(0.20, 10_000, 8, "tests.simulation --only nodes"),
+    "share": Kind(0.05, 4_000, 40, "tests.simulation.share"),
 }
 
 
@@ -121,10 +123,17 @@ def _run_nodes(seed: int, steps: int) -> Run:
     return Run(figures.steps, int(figures.virtual_s * 1e6), figures.is_void, figures.crashes, 0, trace)
 
 
+def _run_share(seed: int, steps: int) -> Run:
+    figures = ShareSimulation(seed, steps=steps).run()
+    trace = hashlib.sha256(figures.trace_hash.encode()).hexdigest()
+    return Run(figures.events, figures.virtual_ms * 1_000, figures.is_void, figures.leaders, 0, trace)
+
+
 RUNS: dict[str, Callable[[int, int], Run]] = {
     "raft": _run_raft,
     "controllers": _run_controllers,
     "nodes": _run_nodes,
+    "share": _run_share,
 }
 
 
@@ -271,6 +280,7 @@ def explain(outcome: Outcome) -> None:
     shrinkers: dict[str, Any] = {
         "raft": raft.shrink_seed,
         "controllers": controllers.shrink_seed,
+        "share": share.shrink_seed,
         "nodes": partial(node_seeds.shrink_seed, slant=slant_of(outcome.first_failed)),
     }
     try:

@@ -1,4 +1,4 @@
-"""Seeded bugs of the control plane, each a patch, and the hunt that must find each of them.
+"""Seeded bugs of the control plane and of share partitions, each a patch, and the hunt that must find each of them.
 
 May touch:  a temporary copy of the real code, subprocesses of its own.      Must not touch: the real code.
 Invariants: every patch applies to the code as it stands; the hunt searches random seeds with the simulation that judges the
@@ -6,7 +6,8 @@ Invariants: every patch applies to the code as it stands; the hunt searches rand
 Read next:  ../raft_simulator.py and ../controllers.py, which are searched; __main__.py, the table.
 
 A simulator that finds nothing proves nothing until it has found these. Bugs of the core are hunted in the simulation of the
-core; those of snapshots on disk, recovery, images and decisions in the one of whole controllers. "Outcome laws" look only at
+core; those of snapshots on disk, recovery, images and decisions in the one of whole controllers; those of share groups in the one of
+share partitions. "Outcome laws" look only at
 what a user or a disk could see; a bug that hurts nobody by itself is marked, and found by the mechanism it breaks.
 
 Not among them, for random seeds need luck: "who rejoins votes in the former quorum with an empty log" fell after 51 CPU s from
@@ -25,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import barnabas_broker
+import barnabas_coordination
 import barnabas_quorum
 from tests.simulation.watchdog import HANG_CPU_S
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
-STEPS = {"raft": 5_000, "controllers": 6_000}
+STEPS = {"raft": 5_000, "controllers": 6_000, "share": 4_000}
 CPU_LIMIT_S = 600.0
 """For each bug."""
 OTHER_SEEDS = 1 << 30
@@ -42,7 +44,7 @@ to make no run of hours. `make sim-long` searches on, and `python -m tests.simul
 KILL_CPU_S = int(2 * HANG_CPU_S)
 """Beyond its limit a search is killed: a seed of it neither ends nor lets the watchdog end it."""
 SEEDS_MAX = 1_000_000
-COPIES = (("metadata_quorum", barnabas_quorum), ("broker", barnabas_broker))
+COPIES = (("metadata_quorum", barnabas_quorum), ("broker", barnabas_broker), ("broker", barnabas_coordination))
 """What a patch may change."""
 
 
@@ -53,7 +55,7 @@ class Mutant:
     name: str
     bug: str
     simulation: str
-    """raft or controllers."""
+    """raft, controllers or share."""
     needs_mechanisms: bool = False
     """Harmless by itself, or harmful once in many thousand seeds: only a law on how the code works finds it in time."""
     is_tested: bool = False
@@ -143,6 +145,7 @@ def hunt(
         if outcomes_only:
             arguments.append("--outcomes-only")
         paths = [str(REPOSITORY), *(str(root / part) for part, _ in COPIES)]
+        names = ", ".join(package.__name__ for _, package in COPIES)
         running = root / "running"
         arguments += ["--running", str(running)]
         cpu_max = int(cpu_limit_s) + KILL_CPU_S
@@ -150,8 +153,8 @@ def hunt(
             "import resource, sys\n"
             f"resource.setrlimit(resource.RLIMIT_CPU, ({cpu_max}, {cpu_max + 1}))\n"
             f"sys.path[:0] = {paths!r}\n"
-            "import barnabas_quorum, barnabas_broker\n"
-            f"assert all(each.__file__.startswith({str(root)!r}) for each in (barnabas_quorum, barnabas_broker))\n"
+            f"import {names}\n"
+            f"assert all(each.__file__.startswith({str(root)!r}) for each in ({names}))\n"
             f"from tests.simulation.{simulation} import main\n"
             f"sys.exit(main({arguments!r}))\n"
         )

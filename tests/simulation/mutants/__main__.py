@@ -117,8 +117,8 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
     if not chosen:
         parser.error(f"no planted bug has {options.only!r} in its words or in the name of its patch")
     print(
-        f"{len(chosen)} bugs of the control plane, each with its fixed seed; hunts from seed {start}, at most {options.cpu:.0f} CPU "
-        "seconds each"
+        f"{len(chosen)} bugs of the control plane and of share partitions, each with its fixed seed; hunts from seed {start}, "
+        f"at most {options.cpu:.0f} CPU seconds each"
     )
     print(f"  {'bug':62} {'':9} {'seed':>10} {'seeds':>6} {'CPU s':>6}  law")
     stale: dict[str, int] = {}
