@@ -143,7 +143,7 @@ def word_share(described: DescribedShareGroup, offsets: ResponseGroup) -> Explan
                 held.setdefault((topic.topic_name, partition), []).append(member.member_id)
     facts = [
         f"epoch {described.group_epoch}, targets of epoch {described.assignment_epoch} by {described.assignor_name}, "
-        f"{len(described.members)} members"
+        f"{_count(described.members)}"
     ]
     findings: list[dict[str, Any]] = []
     for begun in offsets.topics:
@@ -158,9 +158,9 @@ def word_share(described: DescribedShareGroup, offsets: ResponseGroup) -> Explan
                 "members": members,
             }
             findings.append(finding)
-            start = "was never read" if at.start_offset < 0 else f"begins at offset {at.start_offset}"
+            start = "has no start offset yet" if at.start_offset < 0 else f"begins at offset {at.start_offset}"
             left = "" if at.lag < 0 else f", {at.lag} left"
-            facts.append(f"{begun.topic_name}-{at.partition_index} {start}{left}, read by {len(members)} members")
+            facts.append(f"{begun.topic_name}-{at.partition_index} {start}{left}, read by {_count(members)}")
     for waiting in described.beginning or ():
         for partition in waiting.partitions:
             findings.append({"kind": "beginning", "topic": waiting.topic_name, "partition": partition})
@@ -315,6 +315,10 @@ def _name(member_id: str, members: Mapping[str, Member]) -> str:
     if member is None:
         return f"member {member_id}"
     return f"member {member.instance_id or member_id} ({member.client_id} at {member.client_host.removeprefix('/')})"
+
+
+def _count(members: Sequence[object]) -> str:
+    return f"{len(members)} member{'' if len(members) == 1 else 's'}"
 
 
 def _partitions(finding: Finding) -> str:

@@ -199,9 +199,9 @@ def test_a_share_group_is_told_by_its_partitions() -> None:
     found = word_share(described, offsets.ResponseGroup("g", [offsets.ResponseTopic("orders", partitions=partitions)]))
     assert (found.status, found.summary) == ("stable", "group g (share) is Stable")
     assert found.facts == [
-        "epoch 3, targets of epoch 3 by simple, 1 members",
-        "orders-0 begins at offset 7, 3 left, read by 1 members",
-        "orders-1 was never read, read by 0 members",
+        "epoch 3, targets of epoch 3 by simple, 1 member",
+        "orders-0 begins at offset 7, 3 left, read by 1 member",
+        "orders-1 has no start offset yet, read by 0 members",
         "orders-2 has no share state yet: nobody reads it until a share coordinator has begun it",
     ]
     assert found.steps[0][1] == "barnabas cluster health"
