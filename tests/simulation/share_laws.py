@@ -25,11 +25,7 @@ S15  who closed its session holds nothing
 S16  lag is never below zero
 S17  the first record of the window is never done once nothing is being written
 
-Where the laws let go, for the core does (each is a line here to take out when it no longer does):
-- S8: a delayed record comes into the window without room, so that the bound has delayed records twice.
-- S13: what the log's start passes while it is being given up gets its letter without a write, also from a leader whose term is over.
-- S15: what a member acknowledged before it left is locked for it again where the write fails, until the lock's time.
-- S17: when the log's start moves onto records that are done, only the next write takes the start offset past them.
+Where the laws let go, for the core does (a line here to take out when it no longer does):
 - S5: until something is kept of a group each leader begins where share.auto.offset.reset says at its time, as in Kafka.
 """
 
@@ -164,8 +160,7 @@ class PartitionHistory:
 
     def on_window(self, epoch: int, *, start: int, end: int, batch_max: int) -> None:
         """The leader's window, inclusive at both ends; end below start: empty."""
-        # What is delayed comes in without room, so that a run of such records may come beside those that make room for others.
-        bound = self.rules.locks_max + 2 * self.rules.delayed_max + batch_max - 1
+        bound = self.rules.locks_max + self.rules.delayed_max + batch_max - 1
         require(end - start + 1 <= bound, "S8", f"{self.name}: window {start}..{end} of term {epoch} passes {bound}")
 
     # ---- members -------------------------------------------------------------------------------------------------
@@ -252,12 +247,11 @@ class PartitionHistory:
         elif self.rules.backoff_ms and term.counts.get(offset, 0) < self.rules.limit:
             self.backoff[offset] = asked_ms + self.rules.backoff_ms, epoch
 
-    def on_member_gone(self, epoch: int, member: str, *, held: Iterable[tuple[int, str]]) -> None:
-        """Its session is ending, and the locks that it holds with it. What it has acknowledged is not among them: where the write fails
-        the record is locked again until its time."""
-        for offset, holder in held:
-            if holder == member:
-                self.terms[epoch].locks.pop(offset, None)
+    def on_member_gone(self, epoch: int, member: str) -> None:
+        """Its session is ending, and all its locks with it: where a write of what it acknowledged fails, nobody has the record."""
+        locks = self.terms[epoch].locks
+        for offset in [offset for offset, lock in locks.items() if lock.member == member]:
+            del locks[offset]
 
     def check_locks(self, epoch: int, held: Iterable[tuple[int, str]], *, now_ms: int) -> None:
         """held: offsets that the leader has as acquired, with their members."""
@@ -303,8 +297,6 @@ class PartitionHistory:
         """A letter is in the topic."""
         require(self.rules.has_dead_letters, "S13", f"{self.name}: a dead letter of {offset}, the group wants none")
         self.dead[offset] += 1
-        if offset < self.log.start:
-            return  # a leader that is not told of its end gives it up without a write: a later one may know better
         how = self.done.get(offset)
         require(
             how is None or how[0] not in ("accept", "gap"),

@@ -48,7 +48,7 @@ class Leader:
         """None until it has read the state."""
         self.is_sending = False
         self.is_behind = False
-        """Whether the start offset may lie at what is done: a write failed, or the log's start moved, after which only a write moves it."""
+        """Whether the start offset may lie at what is done: a write failed."""
         self.timer_ms: int | None = None
 
     def __repr__(self) -> str:
@@ -94,7 +94,6 @@ class Leader:
     def log_starts_at(self, offset: int) -> None:
         """The log begins there."""
         self.loaded.log_starts_at(Offset(offset))
-        self.is_behind = True
 
     def held(self) -> list[tuple[int, str]]:
         """Offsets that are acquired, with their members; those whose acknowledgement is being written are left out."""

@@ -356,7 +356,7 @@ class ShareSimulation:
 
     def _release_member(self, leader: Leader, name: str) -> None:
         leader.loaded.tick(self.now_ms)
-        self.history.on_member_gone(leader.epoch, name, held=leader.held())
+        self.history.on_member_gone(leader.epoch, name)
         leader.loaded.release(name, now_ms=self.now_ms)
         self._perform(leader)
         self.history.check_closed(leader.epoch, name, leader.held())

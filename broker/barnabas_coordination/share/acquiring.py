@@ -232,6 +232,8 @@ class Acquisition:
                 self.is_bound_by_delayed = True
                 return False
             self._close()
+            if window.runs and offset - window.start >= self._span_max:
+                return False
             window.append(Run(offset, offset, AVAILABLE, due_ms=due_ms))
             due.popleft()
             first = offset + 1
@@ -279,6 +281,11 @@ class Acquisition:
             run.origin = (run.first, run.last)
             self._found.append(Acquired(Offset(run.first), Offset(run.last), 1))
             self._window.append(run)
+
+    @property
+    def _span_max(self) -> int:
+        """Most offsets from the start offset to one that waits for its time."""
+        return self._settings.partition_max_record_locks + self._settings.delayed_records_max
 
     def _room(self, below: int) -> int:
         window = self._window

@@ -14,7 +14,8 @@ Differences from Kafka 4.4, on purpose:
 - A member that leaves lets go of its records at once, as if their locks had ended; a write that fails does not give them back to it.
 - A request that fails changes nothing, its renewals included.
 - Offsets that were never delivered cannot be acknowledged; Kafka says yes after a leader moved, and delivers them later.
-- A record that retention took is forgotten; when it waited for its dead letter, that is written all the same.
+- A record that retention took is forgotten; when it waited for its dead letter, that is written all the same, once a write has shown
+  that this broker still leads: a later leader may have delivered the record again.
 - Ours alone: a record that was released may have to wait (share.retry.backoff.ms), and a failed dead letter holds its record.
 """
 
@@ -139,6 +140,10 @@ class SharePartition:
         self._letters: list[Letter] = []
         self._posting: dict[Offset, Letter] = {}
         """Under way."""
+        self._owed: list[tuple[Letter, Change | None]] = []
+        """Of records that the log has no more, with the change that gave them up: written once a write from now on succeeds."""
+        self._proving: list[tuple[Letter, Change | None]] = []
+        """The same, of the write under way."""
         self._examined = int(start_offset) - 1
         """Up to here it is known which records are not due."""
         self._due: deque[tuple[int, int]] = deque()
@@ -385,7 +390,7 @@ class SharePartition:
         times = [self._alarms[0][0]] if self._alarms else []
         if self._letters and not self._posting:
             times.append(min(letter.at_ms for letter in self._letters))
-        if self._dirty and self._write is None:
+        if (self._dirty or self._owed) and self._write is None:
             times.append(self._retry_ms)
         return min(times, default=None)
 
@@ -396,8 +401,12 @@ class SharePartition:
         if not window.counts[ACQUIRED]:
             return
         for run in window.runs:
-            if run.state is ACQUIRED and run.member == member and run.change is None:
+            if run.state is not ACQUIRED or run.member != member:
+                continue
+            if run.change is None:
                 self._let_go(run)
+            else:
+                run.member = ""  # a write that fails gives it to nobody
         window.join(0, len(window.runs))
 
     def _let_go(self, run: Run) -> None:
@@ -440,9 +449,12 @@ class SharePartition:
 
     def log_starts_at(self, offset: Offset) -> None:
         """The log begins there: what is below is gone."""
-        for run in self.window.drop_below(offset):
+        gone = self.window.drop_below(offset)
+        for run in gone:
             if run.target is ARCHIVING and not run.is_posted:
-                self._post(run)
+                self._owed += [(letter, run.change) for letter in _letters_of(run)]
+        if gone:
+            self.window.advance()
         self._examined = max(self._examined, self.window.start - 1)
         self._hint = max(self._hint, self.window.start)
         while self._due and self._due[0][0] < offset:
@@ -452,7 +464,8 @@ class SharePartition:
 
     def has_to_write(self, now_ms: int) -> bool:
         """Whether take_write has something to do."""
-        return self._write is None and bool(self._queued or (self._dirty and now_ms >= self._retry_ms))
+        is_due = bool(self._dirty or self._owed) and now_ms >= self._retry_ms
+        return self._write is None and (is_due or bool(self._queued))
 
     def take_write(self, now_ms: int) -> Write | None:
         """What is to be written now; None while a write is under way or there is nothing. To be followed by `written`."""
@@ -461,9 +474,10 @@ class SharePartition:
         window = self.window
         changes, self._queued = tuple(self._queued), []
         dirty, self._dirty = self._dirty, []
+        self._proving, self._owed = self._owed, []
         ranges = dirty + [each for change in changes for each in change.ranges]
         batches = tuple(self._batches(_merged(ranges)))
-        if not batches and not changes:
+        if not batches and not changes and not self._proving:
             return None
         self._write = Write(window.start, window.complete + window.completing, batches, changes, tuple(dirty))
         return self._write
@@ -493,7 +507,9 @@ class SharePartition:
         write = self._write
         assert write is not None, "no write is under way"
         self._write = None
+        proving, self._proving = self._proving, []
         if error is not None:
+            self._owed = [each for each in (*proving, *self._owed) if each[1] is None or each[1] not in write.changes]
             for change in write.changes:
                 self._roll_back(change, now_ms)
             self._dirty += write.others
@@ -505,6 +521,7 @@ class SharePartition:
         for batch in write.batches:
             if batch.state is ARCHIVING:
                 self._post_within(batch)
+        self._letters += [letter for letter, _ in proving]
         if self.window.advance():
             self._hint = max(self._hint, self.window.start)
         return write.changes
@@ -512,13 +529,13 @@ class SharePartition:
     def abandon(self) -> Sequence[Change]:
         """Another leads from now on: the changes of which nobody here will hear whether they count."""
         changes = (*(() if self._write is None else self._write.changes), *self._queued)
-        self._write, self._queued = None, []
+        self._write, self._queued, self._owed, self._proving = None, [], [], []
         return changes
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is to be written, and no lock is to end."""
-        is_written = self._write is None and not self._queued and not self._dirty
+        is_written = self._write is None and not self._queued and not self._dirty and not self._owed
         return is_written and not self._letters and not self._posting and not self.window.counts[ACQUIRED]
 
     def _commit(self, change: Change) -> None:
@@ -540,7 +557,7 @@ class SharePartition:
                 window.count(run, -1)
                 run.change, run.target, run.target_due_ms, run.is_rejected = None, ACQUIRED, 0, False
                 window.count(run, 1)
-                if run.lock_ms <= now_ms:
+                if run.lock_ms <= now_ms or not run.member:
                     self._let_go(run)
                 else:
                     self._wake_at(run.lock_ms, run.first, run.last)
@@ -558,9 +575,7 @@ class SharePartition:
         window.join(start, stop)
 
     def _post(self, run: Run) -> None:
-        self._letters += [
-            Letter(Offset(each), run.deliveries, run.is_rejected) for each in range(run.first, run.last + 1)
-        ]
+        self._letters += _letters_of(run)
 
     def has_letters(self, now_ms: int) -> bool:
         """Whether take_letters has something to do."""
@@ -640,6 +655,10 @@ class SharePartition:
             is_full=self.is_full,
             is_bound_by_delayed=self.is_bound_by_delayed,
         )
+
+
+def _letters_of(run: Run) -> list[Letter]:
+    return [Letter(Offset(each), run.deliveries, run.is_rejected) for each in range(run.first, run.last + 1)]
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

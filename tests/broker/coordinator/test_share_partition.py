@@ -280,8 +280,24 @@ def test_a_member_that_leaves_lets_go_of_its_records_at_once_and_keeps_what_it_a
     one.fetch("b", most=10)
     one.ack(0, 4, keep=False)
     one.core.release("a", now_ms=one.now_ms)
-    assert one.text == "0: 0-4 ACQUIRED→ACKNOWLEDGED 1 a, 5-9 AVAILABLE 1, 10-19 ACQUIRED 1 b"
+    assert one.text == "0: 0-4 ACQUIRED→ACKNOWLEDGED 1, 5-9 AVAILABLE 1, 10-19 ACQUIRED 1 b"
     assert one.write() == "start 0 complete 5: 0-4 ACKNOWLEDGED 1, 5-9 AVAILABLE 1"
+
+
+def test_a_write_that_fails_gives_a_member_that_has_left_nothing_back() -> None:
+    one = Driven()
+    one.fetch("a", most=10)
+    one.ack(0, 4, keep=False)
+    one.core.release("a", now_ms=one.now_ms)
+    one.write(UNAVAILABLE)
+    assert one.text == "0: 0-9 AVAILABLE 1"
+
+
+def test_what_waits_for_its_time_passes_no_bound() -> None:
+    one = Driven(partition_max_record_locks=10, delayed_records_max=5, deliver_at_header="at")
+    one.core.delay(Offset(0), Offset(29), [(Offset(each), 10**15) for each in range(10, 30)], now_ms=one.now_ms)
+    one.fetch("a")
+    assert one.core.window.end - one.core.window.start + 1 <= 15
 
 
 def test_what_was_let_go_of_is_written_again_until_it_is_kept() -> None:

@@ -85,6 +85,8 @@ class Laws:
         self.owed: set[int] = set()
         """Rejected or exhausted, with a group that has dead letters, as far as that is written."""
         self.letters: list[int] = []
+        self.passed: dict[int, Known] = {}
+        """Below the log's start, with a target that is in no write yet."""
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -249,8 +251,10 @@ class Laws:
         member = self.random.choice(MEMBERS)
         self.core.release(member, now_ms=self.now_ms)
         for known in self.model.values():
-            if known.owner == member and known.state is ACQUIRED and known.target is None:
-                self.let_go(known)
+            if known.owner == member and known.state is ACQUIRED:
+                if known.target is None:
+                    self.let_go(known)
+                known.owner = ""
         assert not any(run.member == member and run.change is None for run in self.core.window.runs), (
             "law 62: the member still has records"
         )
@@ -261,6 +265,8 @@ class Laws:
             if self.write is not None:
                 assert self.write.start_offset == self.start
                 self.writing = {offset: known for offset, known in self.model.items() if known.target is not None}
+                self.writing |= self.passed
+                self.passed = {}
                 promised = [known.target or known.state for known in self.model.values()]
                 assert self.write.complete_count == sum(state in TERMINAL for state in promised), "law 64"
 
@@ -278,11 +284,13 @@ class Laws:
         for offset, known in self.writing.items():
             target, known.target = known.target, None
             if self.model.get(offset) is not known:
+                if target is ARCHIVING and not fails:
+                    self.owed.add(offset)
                 continue
             assert target is not None
             if fails:
                 known.target_due_ms = 0
-                if known.lock_ms <= self.now_ms:
+                if known.lock_ms <= self.now_ms or not known.owner:
                     self.let_go(known)
                 continue
             known.state, known.owner, known.lock_ms, known.due_ms = target, "", 0, known.target_due_ms
@@ -290,9 +298,12 @@ class Laws:
             if target is not AVAILABLE:
                 self.done.add(offset)
         if not fails:
-            while self.model and self.model.get(self.start, Known()).state in TERMINAL:
-                del self.model[self.start]
-                self.start += 1
+            self.advance()
+
+    def advance(self) -> None:
+        while self.model and self.model.get(self.start, Known()).state in TERMINAL:
+            del self.model[self.start]
+            self.start += 1
 
     def store(self, write: Write) -> None:
         """As the share coordinator merges (4.4): the higher count wins, then the higher state."""
@@ -344,9 +355,8 @@ class Laws:
             due_ms = batch.due_ms if batch.due_ms > self.now_ms else 0
             self.model[offset] = Known(batch.state, batch.deliveries, due_ms=due_ms)
         self.start = self.stored_start
-        while self.model and self.model.get(self.start, Known()).state in TERMINAL:
-            del self.model[self.start]
-            self.start += 1
+        self.passed = {}
+        self.advance()
         if self.start < self.log_start:
             self.forget_below(self.log_start)
 
@@ -364,9 +374,12 @@ class Laws:
         if offset > self.start:
             self.start = offset
             for each in [each for each in self.model if each < offset]:
-                if (self.model[each].target or self.model[each].state) is ARCHIVING:
+                known = self.model.pop(each)
+                if known.state is ARCHIVING:
                     self.owed.add(each)
-                del self.model[each]
+                elif known.target is not None and (self.write is None or self.writing.get(each) is not known):
+                    self.passed[each] = known
+            self.advance()
 
     # -- what always holds -------------------------------------------------------------------------------------------
 
