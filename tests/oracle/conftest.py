@@ -124,8 +124,12 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 @pytest.fixture(scope="package")
 def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes, in which a new group need not wait for more members, and a transaction can be made to hang."""
-    overrides = {"group.initial.rebalance.delay.ms": "0", "transaction.partition.verification.enable": "false"}
+    """Three nodes, in which a new group need not wait for more members, a transaction can be made to hang, and clients may push metrics."""
+    overrides = {
+        "group.initial.rebalance.delay.ms": "0",
+        "transaction.partition.verification.enable": "false",
+        "telemetry.receiver": "true",
+    }
     with ForkedCluster(
         tmp_path_factory.mktemp("console"), nodes=3, base_port=find_base_port(), overrides=overrides
     ) as running:

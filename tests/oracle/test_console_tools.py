@@ -22,6 +22,11 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import streams_group_heartbeat as streams
+from barnabas_wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.oracle.apache import ToolOutput, run_tool
 from tests.oracle.test_dump_log_segments import dump
 from tests.support.transactional_producer import TransactionalProducer
@@ -243,16 +248,16 @@ def test_streams_groups(tool: Run, topic: str, cluster: LocalCluster) -> None:
         process_id="instance-1",
     )
 
-    def say(request: streams.StreamsGroupHeartbeatRequest) -> streams.StreamsGroupHeartbeatResponse:
+    def say(request: Any, **how: Any) -> Any:
         async def run() -> Any:
             client = ClusterClient(cluster.bootstrap_servers, client_id="app")
             try:
-                return await client.call_coordinator(group, request)
+                return await client.call_coordinator(group, request, **how)
             finally:
                 await client.close()
 
-        answer: streams.StreamsGroupHeartbeatResponse = asyncio.run(run())
-        assert not answer.error_code, answer.error_message
+        answer = asyncio.run(run())
+        assert not getattr(answer, "error_code", 0), answer.error_message
         return answer
 
     told = say(joining)
@@ -268,7 +273,24 @@ def test_streams_groups(tool: Run, topic: str, cluster: LocalCluster) -> None:
     assert re.search(rf"{group} .* Stable +1", tool(command, "--describe", "--group", group, "--state"))
     said = tool(command, "--describe", "--group", group, "--members", "--verbose")
     assert "thread-1" in said and "instance-1" in said and re.search(r"0:\s*\[0,1,2\]", said), said
+    committed = [OffsetCommitRequestPartition(number, 0) for number in range(3)]
+    say(
+        OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=told.member_epoch,
+            member_id="thread-1",
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=committed)],
+        ),
+        version_max=9,
+    )
     say(replace(beat, member_epoch=-1))
+    to_end = ("--reset-offsets", "--group", group, "--input-topic", topic, "--to-latest")
+    said = tool(command, *to_end, "--dry-run")
+    assert len(re.findall(rf"^{group} +{topic} +\d +0 *$", said, re.MULTILINE)) == 3, said
+    assert topic in tool(command, *to_end, "--execute")
+    assert re.search(rf"{group} +{topic} ", tool(command, "--describe", "--group", group, "--offsets"))
+    assert "was successful" in tool(command, "--delete", "--group", group)
+    assert group not in tool(command, "--list")
 
 
 def test_transactions(tool: Run, topic: str, cluster: LocalCluster) -> None:
