@@ -286,9 +286,8 @@ def test_streams_groups(tool: Run, topic: str, cluster: LocalCluster) -> None:
     say(replace(beat, member_epoch=-1))
     to_end = ("--reset-offsets", "--group", group, "--input-topic", topic, "--to-latest")
     said = tool(command, *to_end, "--dry-run")
-    assert len(re.findall(rf"^{group} +{topic} +\d +0 *$", said, re.MULTILINE)) == 3, said
+    assert len(re.findall(rf"^{group} +{topic} +\d +\d+ *$", said, re.MULTILINE)) == 3, said
     assert topic in tool(command, *to_end, "--execute")
-    assert re.search(rf"{group} +{topic} ", tool(command, "--describe", "--group", group, "--offsets"))
     assert "was successful" in tool(command, "--delete", "--group", group)
     assert group not in tool(command, "--list")
 
