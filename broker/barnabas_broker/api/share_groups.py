@@ -64,7 +64,7 @@ def require_share_groups(services: BrokerServices, context: RequestContext, grou
 # ---- ShareGroupHeartbeat ---------------------------------------------------------------------------------------------
 
 
-@handles(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), elements_max=PARTITION_ELEMENTS_MAX)
+@handles(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), elements_max=PARTITION_ELEMENTS_MAX // 2)
 async def heartbeat(
     services: BrokerServices, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
@@ -211,7 +211,11 @@ async def describe_offsets(
 ) -> offsets_wire.DescribeShareGroupOffsetsResponse:
     """Start offset and lag of each partition; -1 where nobody knows."""
     require_share_groups(services, context)
-    groups = [await _group_offsets(services, context, group) for group in request.groups]
+    groups: list[offsets_wire.ResponseGroup] = []
+    for group in request.groups:
+        groups.append(await _group_offsets(services, context, group))
+        if len(groups) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
+            await asyncio.sleep(0)
     return offsets_wire.DescribeShareGroupOffsetsResponse(groups=groups)
 
 

@@ -86,7 +86,7 @@ def _require_served(services: BrokerServices, context: RequestContext, group_id:
     ApiKey.STREAMS_GROUP_HEARTBEAT,
     versions=(0, 1),
     request_bytes_max=PARTITIONS_BYTES_MAX,
-    elements_max=PARTITION_ELEMENTS_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX // 2,
 )
 async def heartbeat(
     services: BrokerServices, context: RequestContext, request: StreamsGroupHeartbeatRequest

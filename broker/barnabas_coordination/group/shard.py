@@ -263,7 +263,7 @@ class GroupShard:
         result.records[:0] = first.records
         result.replies[:0] = first.replies
         result.timers[:0] = first.timers
-        if self.groups.get(group.group_id) is not group:
+        if result.records and self.groups.get(group.group_id) is not group:
             self._founding[group.group_id] = group.soft
 
     def streams_heartbeat(self, request: StreamsHeartbeat, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
