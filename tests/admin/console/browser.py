@@ -55,6 +55,13 @@ def set_size(browser: webdriver.Chrome, width: int, height: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def text_of(browser: webdriver.Chrome, tag: str) -> str:
+    """What the first element of that kind shows, "" without one: read in one step, for a page that polls may swap the element between
+    two."""
+    text: str = browser.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", tag)
+    return text
+
+
 def choose_theme(browser: webdriver.Chrome, address: str, theme: str) -> None:
     """By the page's own form, as a user does. Raises TimeoutException when the page does not come back in it."""
     browser.get(address)

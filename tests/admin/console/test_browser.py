@@ -14,7 +14,7 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver.common.by import By
 
 from barnabas_admin.local_cluster import LocalCluster
-from tests.admin.console.browser import CHROMIUM, DRIVER, THEMES, WIDTHS, choose_theme, open_browser, set_width
+from tests.admin.console.browser import CHROMIUM, DRIVER, THEMES, WIDTHS, choose_theme, open_browser, set_width, text_of
 from tests.admin.console.conftest import Console
 from tests.admin.console.pictures import serving_sign_in
 from tests.admin.console.screens import screens
@@ -77,7 +77,7 @@ def furnished(console: Console, cluster: LocalCluster) -> Iterator[None]:
 
 def see(browser: webdriver.Chrome, words: str, *, within_s: float = 60) -> None:
     """Wait until the page shows the words, by its own polling."""
-    wait(lambda: words in browser.find_element(By.TAG_NAME, "main").text, words, within_s=within_s)
+    wait(lambda: words in text_of(browser, "main"), words, within_s=within_s)
 
 
 def wait(is_so: Callable[[], bool], what: str, *, within_s: float = 60) -> None:
@@ -163,14 +163,14 @@ def test_every_screen_is_accessible_and_never_wider_than_its_window(
     found: dict[str, list[str]] = {}
     for name in SCREENS if IS_FULL else SHORT:
         browser.get(f"{console.address}{SCREENS[name]}")
-        assert browser.find_element(By.TAG_NAME, "html").get_attribute("data-theme") == theme
-        is_error = browser.find_element(By.TAG_NAME, "h1").text == "That did not work"
-        assert is_error == (name == "not-there"), f"{name}: {browser.find_element(By.TAG_NAME, 'main').text}"
+        assert browser.execute_script("return document.documentElement.dataset.theme") == theme
+        is_error = text_of(browser, "h1") == "That did not work"
+        assert is_error == (name == "not-there"), f"{name}: {text_of(browser, 'main')}"
         assert browser.execute_script("return window.innerWidth") == WIDTHS[width][0]
         found[name] = faults(browser)
     with serving_sign_in(cluster) as guarded:
         choose_theme(browser, guarded, theme)
-        assert browser.find_element(By.TAG_NAME, "h1").text == "Sign in"
+        assert text_of(browser, "h1") == "Sign in"
         found["sign-in"] = faults(browser)
     assert {name: each for name, each in found.items() if each} == {}
     assert complaints(browser) == []
