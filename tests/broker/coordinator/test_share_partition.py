@@ -294,10 +294,16 @@ def test_a_write_that_fails_gives_a_member_that_has_left_nothing_back() -> None:
 
 
 def test_what_waits_for_its_time_passes_no_bound() -> None:
-    one = Driven(partition_max_record_locks=10, delayed_records_max=5, deliver_at_header="at")
-    one.core.delay(Offset(0), Offset(29), [(Offset(each), 10**15) for each in range(10, 30)], now_ms=one.now_ms)
+    one = Driven([(0, 29)], partition_max_record_locks=10, delayed_records_max=5, deliver_at_header="at")
+    soon, late = one.now_ms + 1_000, one.now_ms + 10**9
+    due = [(Offset(each), soon if each < 3 else late) for each in (0, 1, 2, 3, 4, 15, 16, 17)]
+    one.core.delay(Offset(0), Offset(29), due, now_ms=one.now_ms)
+    one.fetch("a", strict=True, most=10)
+    assert (one.core.window.start, one.core.window.end) == (0, 14)
+    one.wait(1_000)
     one.fetch("a")
-    assert one.core.window.end - one.core.window.start + 1 <= 15
+    one.fetch("a")
+    assert one.core.window.end == 14, "three that wait no more have made room for none"
 
 
 def test_what_was_let_go_of_is_written_again_until_it_is_kept() -> None:
