@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Final, TypeVar
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
@@ -49,6 +49,7 @@ from barnabas_wire.kafka.messages.consumer_group_heartbeat import (
 
 MEMBER_MAKES_ITS_ID_FROM: Final = 1
 """First version whose members come with an id of their own (KIP-1082)."""
+T = TypeVar("T")
 GROUPS_PER_TURN: Final = 500
 """Described before other requests get their turn: under 10 ms of groups that are not there."""
 CLASSIC_MEMBER: Final = 0
@@ -166,6 +167,14 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items() if partitions}
 
 
+async def paced(items: Iterable[T]) -> AsyncIterator[T]:
+    """Each item in turn; after every GROUPS_PER_TURN the loop serves others."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % GROUPS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+
 # ---- ConsumerGroupDescribe -------------------------------------------------------------------------------------------
 
 
@@ -181,9 +190,7 @@ async def describe(
     """State, epochs and members of each group."""
     _require_served(services, context)
     described: list[DescribedGroup] = []
-    for group_id in dict.fromkeys(request.group_ids):
-        if len(described) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
-            await asyncio.sleep(0)
+    async for group_id in paced(dict.fromkeys(request.group_ids)):
         group = await _described(services, context, group_id, explains=request.explains)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.access.operations(GROUP_OPERATIONS, GROUP, group_id)

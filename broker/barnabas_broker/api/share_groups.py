@@ -12,12 +12,11 @@ ShareGroupDescribe says which partitions have no share state yet, for `barnabas 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas_broker.api.answers import error_fields
-from barnabas_broker.api.consumer_groups import GROUPS_PER_TURN
+from barnabas_broker.api.consumer_groups import paced
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
@@ -134,9 +133,7 @@ async def describe(
     """State, epochs and members of each group."""
     require_share_groups(services, context)
     described: list[DescribedGroup] = []
-    for group_id in dict.fromkeys(request.group_ids):
-        if len(described) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
-            await asyncio.sleep(0)
+    async for group_id in paced(dict.fromkeys(request.group_ids)):
         group = await _described(services, context, group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.access.operations(GROUP_OPERATIONS, GROUP, group_id)
@@ -211,11 +208,7 @@ async def describe_offsets(
 ) -> offsets_wire.DescribeShareGroupOffsetsResponse:
     """Start offset and lag of each partition; -1 where nobody knows."""
     require_share_groups(services, context)
-    groups: list[offsets_wire.ResponseGroup] = []
-    for group in request.groups:
-        groups.append(await _group_offsets(services, context, group))
-        if len(groups) % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
-            await asyncio.sleep(0)
+    groups = [await _group_offsets(services, context, group) async for group in paced(request.groups)]
     return offsets_wire.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
