@@ -61,7 +61,7 @@ class GroupKey:
     """A config that a share group has for itself."""
 
     field: str
-    """Of ShareSettings."""
+    """The field of ShareSettings that it sets."""
     type_name: str
     """boolean, string, int, long, double: as DescribeConfigs types it."""
     default: str

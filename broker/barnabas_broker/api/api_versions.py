@@ -32,7 +32,7 @@ from barnabas_wire.kafka.messages.api_versions import (
 ANYBODY = (None, -1)
 """Cluster and node of a client that takes whoever answers."""
 SOFTWARE_CHARS_MAX = 256
-"""Of a client's name and version that its connection keeps, each."""
+"""Most characters of a client's name, and of its version, that its connection keeps."""
 TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 MIN_ZERO_VERSION = 4
 """First version whose clients take a feature with minimum 0 (KAFKA-17011)."""

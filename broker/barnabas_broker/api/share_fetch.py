@@ -169,7 +169,7 @@ class _Answer:
         _refuse(self.slot, error)
 
     def take_acknowledgements(self, request: ShareFetchRequest, version: int, guard: Access | None) -> None:
-        """Of every partition that has some."""
+        """Take the acknowledgements of every partition that has some."""
         for topic in request.topics:
             for each in topic.partitions:
                 if not each.acknowledgement_batches:

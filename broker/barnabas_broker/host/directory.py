@@ -41,7 +41,7 @@ class Holder:
 
     pid: int
     digest: str
-    """Of the properties that it was started with."""
+    """The digest of the properties that the node was started with."""
 
 
 class HostDirectory:
@@ -93,7 +93,7 @@ class HostDirectory:
             return None
 
     def names_held(self) -> list[str]:
-        """Of all nodes that live, those that no properties name any more too."""
+        """The names of all nodes that live, also of those that no properties name any more."""
         names = sorted(each.stem for each in self.path.glob("*.lock") if each.name != HOST_LOCK)
         return [name for name in names if self.is_held(name)]
 

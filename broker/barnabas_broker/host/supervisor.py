@@ -62,9 +62,9 @@ class HostFacts:
 
     plan: HostPlan
     digests: Mapping[str, str]
-    """Of each node's properties, by name."""
+    """The digest of each node's properties, by its name."""
     descriptors_max: int
-    """Of each node."""
+    """Open files that each node may have."""
     is_forked: bool
     service_manager: ServiceManager
     watchdog_s: float | None
@@ -90,7 +90,7 @@ class Supervisor:
         self._names: dict[int, str] = {}
         """Node by process id, of children."""
         self._digests: dict[str, str] = {}
-        """Of the properties that each process was started with."""
+        """The digest of the properties that each process was started with, by the node's name."""
         self._heard: dict[int, tuple[str, socket.socket]] = {}
         """Node and socket by descriptor."""
         self._asking: dict[int, socket.socket] = {}

@@ -33,7 +33,7 @@ class Instance:
 
     wanted: Wanted
     version: int
-    """Of the subscriptions that `wanted` was made from."""
+    """The version of the subscriptions that `wanted` was made from."""
     seen_ms: int
     got_ms: int = -1
     pushed_ms: int = -1

@@ -36,9 +36,9 @@ class PushStats:
     busy: int = 0
     """Refused because too many others waited."""
     clients_put_out: int = 0
-    """That made room for others."""
+    """Clients that made room for others."""
     series_left_out: int = 0
-    """Of a client, beyond its bound."""
+    """Series that were beyond the bound of their client."""
 
 
 class PushedClient(NamedTuple):

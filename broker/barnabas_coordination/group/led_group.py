@@ -25,7 +25,7 @@ class RecordKinds(NamedTuple):
     """What makes the records of a protocol. Each takes the group's id, the member's where it is of one, and a value or None."""
 
     metadata: Callable[[str, Any], Any]
-    """Of the group."""
+    """What the group is as a whole."""
     member: Callable[[str, str, Any], Any]
     """What a member says of itself."""
     target: Callable[[str, Any], Any]
@@ -142,7 +142,7 @@ class LedGroupState(ABC, Generic[M, T, S]):
     # ---- replay --------------------------------------------------------------------------------------------------
 
     def replay_metadata(self, value: Any) -> None:
-        """Of the group."""
+        """Take in the record of the group as a whole."""
         if value is not None:
             self.value = value
 

@@ -30,7 +30,7 @@ class TargetValue(NamedTuple):
 
 @dataclass(slots=True)
 class GroupKey(Message):
-    """Of a record for the whole group."""
+    """The key of a record for the whole group."""
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 3, 23, NEVER_FLEXIBLE
 
@@ -39,7 +39,7 @@ class GroupKey(Message):
 
 @dataclass(slots=True)
 class MemberKey(Message):
-    """Of a record for one member."""
+    """The key of a record for one member."""
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 5, 22, NEVER_FLEXIBLE
 

@@ -111,7 +111,7 @@ class Acquisition:
         self._open: Run | None = None
         """New offsets that are not in the window yet."""
         self._slice: tuple[object, int] | None = None
-        """Of what is throttled: the origin and the deliveries."""
+        """The origin and the deliveries of what is throttled."""
         self._slice_left = 0
         self.archived: list[tuple[Offset, Offset]] = []
         """Offsets that turned out to be complete without a delivery: the log has them no more, or they were aborted."""

@@ -791,11 +791,11 @@ class SharePartitions:
         return None if led is None or led.core is None else led.core.describe()
 
     def cores(self) -> list[SharePartition]:
-        """Of all that are loaded here, to read their counters."""
+        """The cores of all share partitions that are loaded here, to read their counters."""
         return [led.core for led in self._led.values() if led.core is not None]
 
     def descriptions(self) -> list[tuple[ShareKey, ShareDescription]]:
-        """Of all that are loaded here."""
+        """How each share partition is that is loaded here."""
         return [(key, led.core.describe()) for key, led in self._led.items() if led.core is not None]
 
 

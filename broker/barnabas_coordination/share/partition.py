@@ -141,9 +141,9 @@ class SharePartition:
         self._posting: dict[Offset, Letter] = {}
         """Under way."""
         self._owed: list[tuple[Letter, Change | None]] = []
-        """Of records that the log has no more, with the change that gave them up: written once a write from now on succeeds."""
+        """Letters of records that the log has no more, with the change that gave them up: posted once a write from now on succeeds."""
         self._proving: list[tuple[Letter, Change | None]] = []
-        """The same, of the write under way."""
+        """The same, posted once the write under way succeeds."""
         self._examined = int(start_offset) - 1
         """Up to here it is known which records are not due."""
         self._due: deque[tuple[int, int]] = deque()

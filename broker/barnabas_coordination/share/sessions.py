@@ -46,7 +46,7 @@ class SharedPartition(NamedTuple):
 
 
 class ShareSession:
-    """Of one member at this broker."""
+    """What this broker knows of one member: its partitions, and the epoch that comes next."""
 
     __slots__ = ("epoch", "group_id", "member_id", "partitions")
 
@@ -54,7 +54,7 @@ class ShareSession:
         self.group_id = group_id
         self.member_id = member_id
         self.epoch = 1
-        """Of the request that comes next."""
+        """The epoch of the request that comes next."""
         self.partitions: dict[SharedPartition, None] = {}
         """What it fetches, in the order in which it came."""
 

@@ -34,7 +34,7 @@ class Change:
     def __init__(self, token: object) -> None:
         self.ranges: list[tuple[Offset, Offset]] = []
         self.token = token
-        """Of the caller."""
+        """What the caller needs when the change ends."""
 
 
 class Run:
@@ -75,9 +75,9 @@ class Run:
         self.state = state
         self.deliveries = deliveries
         self.due_ms = due_ms
-        """Of an AVAILABLE one: when it may be delivered, 0: now; or NOT_EXAMINED."""
+        """When an AVAILABLE run may be delivered, 0: now; or NOT_EXAMINED."""
         self.member = member
-        """Of an ACQUIRED one, as the next three."""
+        """Who has an ACQUIRED run, "" for nobody; the next two say until when and since when."""
         self.lock_ms = lock_ms
         """When the lock ends."""
         self.acquired_ms = acquired_ms

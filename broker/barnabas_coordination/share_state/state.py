@@ -29,7 +29,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 
 NO_LEADER_EPOCH: Final = Epoch(-1)
-"""Of an update that leaves the leader epoch as it is."""
+"""What an update says that leaves the leader epoch as it is."""
 
 
 class KeptState(NamedTuple):

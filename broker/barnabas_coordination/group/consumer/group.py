@@ -93,7 +93,7 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
 
     @property
     def metadata_hash(self) -> int:
-        """Of the topics subscribed to."""
+        """The hash of the metadata of the topics subscribed to."""
         return self.value.metadata_hash
 
     def new_member(self, member_id: str, metadata: MemberMetadata) -> ConsumerMember:

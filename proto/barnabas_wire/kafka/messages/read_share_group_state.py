@@ -8,7 +8,7 @@ from barnabas_wire.kafka.schema import Message, array, int8, int16, int32, int64
 from barnabas_wire.lazy_dataclass import dataclass
 
 OWN_TAG = 10_000
-"""Of the field that only Barnabas has: far from what Kafka will number."""
+"""The tag of the field that only Barnabas has: far from what Kafka will number."""
 
 
 @dataclass(slots=True)
