@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -55,11 +57,11 @@ class Host:
         self.log = directory / "log"
 
     @contextmanager
-    def running(self, manager: socket.socket | None = None, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, manager: Manager | None = None, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         """Whoever runs it; at the end its whole process group is gone, and so is each node."""
         told = {"BARNABAS_FORMAT_FOR": self.format_for} | environment
         if manager is not None:
-            told |= {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "3000000"}
+            told |= {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "3000000"}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 server_command("host", "-c", str(self.config)),
@@ -103,17 +105,38 @@ class Host:
         assert producer.flush(TIMEOUT_S) == 0
 
 
+class Manager:
+    """A service manager that hears at once, as systemd does: the kernel keeps ten datagrams, and those after them are lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.address)
+        self._thread = Thread(target=self._hear)
+        self._thread.start()
+
+    def _hear(self) -> None:
+        while words := self._socket.recv(65536):
+            for line in words.decode().split("\n"):
+                self._lines.put(line)
+
+    def heard(self, wanted: str) -> None:
+        """Read on until this line."""
+        while self._lines.get(timeout=TIMEOUT_S) != wanted:
+            pass
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self.address)
+        self._thread.join(TIMEOUT_S)
+        self._socket.close()
+
+
 @contextmanager
-def manager_at(path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(path))
-        manager.settimeout(TIMEOUT_S)
+def manager_at(path: Path) -> Iterator[Manager]:
+    with closing(Manager(path)) as manager:
         yield manager
-
-
-def heard(manager: socket.socket, wanted: str) -> None:
-    while wanted not in manager.recv(65536).decode().split("\n"):
-        pass
 
 
 def is_alive(pid: int) -> bool:
@@ -139,7 +162,7 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
     host = Host(place, brokers=2)
     with manager_at(place / "manager") as manager:
         with host.running(manager) as first:
-            heard(manager, "READY=1")
+            manager.heard("READY=1")
             host.produce()
             nodes = host.nodes()
             assert [node["state"] for node in nodes.values()] == ["in service"] * 3
@@ -165,11 +188,11 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
         assert all(is_alive(pid) for pid in former.values())
 
         with host.running(manager) as second:
-            heard(manager, "READY=1")
+            manager.heard("READY=1")
             nodes = host.nodes()
             assert {name: node["pid"] for name, node in nodes.items()} == former
             assert all(node["adopted"] and node["state"] == "in service" for node in nodes.values())
-            heard(manager, "WATCHDOG=1")
+            manager.heard("WATCHDOG=1")
             os.kill(former["broker-101"], signal.SIGSTOP)  # it says no more that it is alive
             until(lambda: host.nodes()["broker-101"]["starts"] == 1, "a silent one that was adopted is replaced")
             assert "event loops did not turn for 3 s" in host.nodes()["broker-101"]["reason"]
@@ -190,7 +213,7 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
             until(lambda: host.nodes()["broker-101"]["adopted"], "the adoption")
             assert host.pids() == former and host.status()["pid"] == second.pid
             second.terminate()
-            heard(manager, "STOPPING=1")
+            manager.heard("STOPPING=1")
             assert second.wait(TIMEOUT_S) == 0
     assert not any(is_alive(pid) for pid in former.values())
     log = host.log.read_text()
@@ -204,7 +227,7 @@ def test_a_host_outlives_its_brokers_and_its_brokers_outlive_it(place: Path) -> 
 def test_where_nothing_is_forked_a_refused_broker_leaves_the_others_alone(place: Path) -> None:
     host = Host(place, brokers=2, node_102_log_dirs="/proc/barnabas")
     with manager_at(place / "manager") as manager, host.running(manager, BARNABAS_PORTABLE="1") as process:
-        heard(manager, "READY=1")
+        manager.heard("READY=1")
         found = host.status()
         assert found["starts_by"] == "exec"
         nodes = {node["name"]: node for node in found["nodes"]}

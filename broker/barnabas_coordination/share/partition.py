@@ -4,7 +4,7 @@ May touch:  the window.               Must not touch: asyncio, clock, log, netwo
 Invariants: what an acknowledgement asks for counts once it is written, as a whole or not at all; a lock ends; a record that was delivered
             as often as it may be is never available again; the start offset never falls; an offset is among the dead letters only after
             it was written as ARCHIVING, and ARCHIVED only after that.
-Read next:  acquiring.py, window.py; service.py, which performs what this decides.
+Read next:  acquiring.py, window.py; leader.py, which performs what this decides.
 
 One write is under way at a time; what changes meanwhile goes out with the next one, whatever the number of requests.
 
