@@ -116,10 +116,10 @@ class ReplicaManager(LogManagerListener):
             stats=self.stats,
             submit=submit_work,
         )
-        self._heard = FollowerContacts(broker_id)
+        self._contacts = FollowerContacts(broker_id)
         self.appends = Appends(
             self.hosted,
-            heard=self._heard,
+            contacts=self._contacts,
             config=config,
             judged=judged,
             batch_work=self.batch_work,
@@ -129,13 +129,13 @@ class ReplicaManager(LogManagerListener):
         )
         self.fetches = Fetches(
             self.hosted,
-            heard=self._heard,
+            contacts=self._contacts,
             config=config,
             events=self._events,
             throttle=self.throttle.as_leader,
             stats=self.stats,
         )
-        self.followers = FetcherPool(
+        self.fetchers = FetcherPool(
             self.hosted,
             broker_epoch=broker_epoch,
             config=config,
@@ -149,7 +149,7 @@ class ReplicaManager(LogManagerListener):
             self.hosted,
             logs=logs,
             appends=self.appends,
-            followers=self.followers,
+            fetchers=self.fetchers,
             listener=self._listener,
             now_ms=self.hosted.now_ms,
         )
@@ -157,12 +157,12 @@ class ReplicaManager(LogManagerListener):
             self.hosted,
             config=config,
             events=self._events,
-            heard=self._heard,
+            contacts=self._contacts,
             logs=ReplicaLogs(logs, self.hosted, log_config),
             appends=self.appends,
             fetches=self.fetches,
             batch_work=self.batch_work,
-            followers=self.followers,
+            fetchers=self.fetchers,
             faults=self._faults,
             listener=self._listener,
             stats=self.stats,
@@ -171,7 +171,7 @@ class ReplicaManager(LogManagerListener):
             self.hosted,
             config=config,
             hosting=self._hosting,
-            followers=self.followers,
+            fetchers=self.fetchers,
             faults=self._faults,
             logs=logs,
             peers=peers,
@@ -187,7 +187,7 @@ class ReplicaManager(LogManagerListener):
         if partition.is_leader:
             partition.on_durable_end_advance(now_ms=self.hosted.now_ms())
         else:
-            self.followers.on_flushed(partition)
+            self.fetchers.on_flushed(partition)
 
     # ------------------------------------------------------------------ log starts
 
@@ -200,7 +200,7 @@ class ReplicaManager(LogManagerListener):
             partition.follower_fetches.note()
             partition.settle_log_start()
         else:
-            self.followers.on_log_start_moved(partition)
+            self.fetchers.on_log_start_moved(partition)
 
     async def delete_records(
         self, asked: Sequence[tuple[TopicPartition, Offset]], *, timeout_ms: int
@@ -287,7 +287,7 @@ class ReplicaManager(LogManagerListener):
             self._faults.report_all()
         self._repairs.wake()
         if image.cluster is not before.cluster:
-            self.followers.take_endpoints()
+            self.fetchers.take_endpoints()
             changed = self._partitions.values()
         now_ms = self.hosted.now_ms()
         for partition in changed:
@@ -327,7 +327,7 @@ class ReplicaManager(LogManagerListener):
         While one fetches, it has heard of no other leader; a broker that was fenced leads nothing.
         """
         since_ms = self.hosted.now_ms() - silence_ms
-        if self._heard.is_any_heard_since(since_ms):
+        if self._contacts.is_any_heard_since(since_ms):
             return False
         return any(partition.is_leader and len(partition.isr.committed) > 1 for partition in self.partitions())
 
@@ -354,13 +354,13 @@ class ReplicaManager(LogManagerListener):
             failed, events.failed = events.failed, {}
             for partition in failed:
                 if self._hosting.is_hosted(partition):
-                    self.followers.stop(partition)
+                    self.fetchers.stop(partition)
         if events.lacking:
             lacking, events.lacking = events.lacking, {}
             for partition in lacking:
                 if self._hosting.is_hosted(partition):
                     if partition.missed_below > NO_OFFSET:
-                        self.followers.stop(partition)
+                        self.fetchers.stop(partition)
                     self._repairs.note(partition)
 
     # ------------------------------------------------------------------ faulty replicas
@@ -417,9 +417,9 @@ class ReplicaManager(LogManagerListener):
                 tasks.create_task(self._watch_isrs())
                 tasks.create_task(self._rising_starts.run())
                 tasks.create_task(self._checkpoint_high_watermarks())
-                self.followers.start(tasks)
+                self.fetchers.start(tasks)
         finally:
-            self.followers.detach()
+            self.fetchers.detach()
 
     async def close(self) -> None:
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
@@ -428,7 +428,7 @@ class ReplicaManager(LogManagerListener):
         self.batch_work.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
-            self.followers.stop(partition)
+            self.fetchers.stop(partition)
             partition.stop(error)
         await self._logs.checkpoints.write_high_watermarks()
 

@@ -74,11 +74,11 @@ class Partition:
         "cluster",
         "config",
         "consumer_fetches",
+        "contacts",
         "events",
         "faulty_replicas",
         "follower_fetches",
         "has_room",
-        "heard",
         "high_watermark",
         "is_corrupt",
         "is_known_corrupt",
@@ -117,7 +117,7 @@ class Partition:
         log: UnifiedLog,
         high_watermark: Offset,
         cluster: ClusterView,
-        heard: FollowerContacts,
+        contacts: FollowerContacts,
         events: ReplicaEvents[Partition],
         config: ReplicationConfig,
         stats: Stats,
@@ -126,7 +126,7 @@ class Partition:
         """high_watermark: from the checkpoint; cut to what the log really has."""
         self.config = config
         self.cluster = cluster
-        self.heard = heard
+        self.contacts = contacts
         self.events = events
         self.stats = stats
         self.traffic = traffic
@@ -386,7 +386,7 @@ class Partition:
     def is_silent(self, broker_id: BrokerId, now_ms: int) -> bool:
         """Whether nothing was heard from the follower for replica.fetch.silence.ms.max; see isr.is_silent."""
         return rules.is_silent(
-            heard_ms=self.heard.until_ms(broker_id),
+            last_contact_ms=self.contacts.until_ms(broker_id),
             leading_since_ms=self.leading_since_ms,
             now_ms=now_ms,
             silence_ms_max=self.config.replica_fetch_silence_ms_max,

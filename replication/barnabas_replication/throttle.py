@@ -3,7 +3,7 @@
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: only replicas outside the ISR are throttled, so that no acknowledgement waits for it; over time no more bytes pass
             than the rate allows, whatever the size of one fetch: what a fetch took too much is paid back before the next.
-Read next:  followed.py (the follower's side), fetches.py (the leader's side).
+Read next:  fetcher_partitions.py (the follower's side), fetches.py (the leader's side).
 
 Kafka's keys: on topics leader/follower.replication.throttled.replicas, a list of `partition:broker` or `*`; on brokers
 leader/follower.replication.throttled.rate in bytes per second.

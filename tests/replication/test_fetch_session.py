@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_replication.follower import followed
+from barnabas_replication.follower import fetcher_partitions
 from barnabas_replication.leader.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -105,7 +105,7 @@ async def test_a_silent_follower_of_an_idle_partition_leaves_the_isr(tmp_path: P
 async def test_a_fetch_names_a_part_of_many_and_the_others_come_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followed, "NAMED_AT_ONCE", 3)
+    monkeypatch.setattr(fetcher_partitions, "NAMED_AT_ONCE", 3)
     async with MiniCluster(tmp_path, brokers=2, fetch_wait_ms=3_600_000) as cluster:
         cluster.controller.create("first", partitions=6, replicas=(1, 2))
         assert (await cluster[1].produce("first", batch())).error is None

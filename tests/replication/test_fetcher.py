@@ -22,7 +22,7 @@ from barnabas_log.tail.log_tail import LogTail
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.follower.fetcher import Fetcher
-from barnabas_replication.follower.followed import FetcherParts
+from barnabas_replication.follower.fetcher_partitions import FetcherParts
 from barnabas_replication.follower.peer import FetchAnswer, FetchedPartition
 from barnabas_replication.leader.isr import IsrState
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
@@ -225,7 +225,7 @@ async def test_what_may_not_be_asked_for_yet_is_waited_for_and_not_looked_at_aga
         await bench.asked(1)
         bench.bench.partition.isr = IsrState.of((BrokerId(2),))
         looks = 0
-        followed = bench.fetcher._followed
+        followed = bench.fetcher._partitions
         look_through = followed._look_through
 
         def counted(now_ms: int, *, is_cut_short: bool) -> Any:
@@ -304,7 +304,7 @@ async def test_divergence_within_damage_is_asked_again_until_it_may_be_cut(tmp_p
         for count in (3, 4):
             bench.peer.answers.put_nowait(data(diverging=(1, 1)))
             assert (await bench.asked(count)).fetch_offset == 4
-        assert bench.fetcher._followed._followed[TP].failures == 2, "each time after a longer pause"
+        assert bench.fetcher._partitions._partitions[TP].failures == 2, "each time after a longer pause"
         assert bench.stats.truncations == 0
         bench.bench.partition.is_known_corrupt = True
         bench.bench.partition.isr = IsrState.of((BrokerId(2),))
@@ -419,7 +419,7 @@ async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_long
         for count in range(1, 12):
             await bench.asked(count)
             bench.peer.answers.put_nowait(data(bytes(bad)))
-            (followed,) = bench.fetcher._followed._followed.values()
+            (followed,) = bench.fetcher._partitions._partitions.values()
             await eventually(lambda n=count, f=followed: f.refusals == n)  # type: ignore[misc]
             pauses.append(followed.failures)
         assert pauses == list(range(1, 12)), "each doubles the next pause"

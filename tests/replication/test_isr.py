@@ -143,12 +143,15 @@ def test_hw_never_falls_and_never_passes_a_counted_end(
 
 
 @pytest.mark.parametrize(
-    ("heard_ms", "since_ms", "answer"), [(0, 0, True), (1, 0, False), (-(1 << 62), 0, True), (-(1 << 62), 50, False)]
+    ("last_contact_ms", "since_ms", "answer"),
+    [(0, 0, True), (1, 0, False), (-(1 << 62), 0, True), (-(1 << 62), 50, False)],
 )
 def test_a_follower_is_silent_after_its_time_and_a_new_leader_gives_it_anew(
-    heard_ms: int, since_ms: int, answer: bool
+    last_contact_ms: int, since_ms: int, answer: bool
 ) -> None:
-    assert answer is is_silent(heard_ms=heard_ms, leading_since_ms=since_ms, now_ms=101, silence_ms_max=100)
+    assert answer is is_silent(
+        last_contact_ms=last_contact_ms, leading_since_ms=since_ms, now_ms=101, silence_ms_max=100
+    )
 
 
 @pytest.mark.parametrize(

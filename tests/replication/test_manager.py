@@ -684,7 +684,7 @@ async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp
     async with MiniCluster(tmp_path).with_topic("t") as cluster:
         manager = cluster[2].manager
         assert manager is not None
-        fetcher = manager.followers.fetcher_of(TopicPartition("t", 0))
+        fetcher = manager.fetchers.fetcher_of(TopicPartition("t", 0))
         assert fetcher is not None
         for level in (2, 3):
             cluster.controller.commit(FeatureLevelRecord(name=METADATA_VERSION, level=level))

@@ -265,7 +265,7 @@ class ReplicaScenario(Scenario):
         """All replicas are printed."""
 
     def _do_fetcher(self, broker: str) -> None:
-        self.printed.append(f"{broker}: {self._manager(broker).followers.fetcher_of(ORDERS)!r}")
+        self.printed.append(f"{broker}: {self._manager(broker).fetchers.fetcher_of(ORDERS)!r}")
 
     def _do_trace(self) -> None:
         self.is_traced = True

@@ -85,7 +85,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication.follower import fetch_plan, followed, follower_log
+from barnabas_replication.follower import fetch_plan, fetcher_partitions, follower_log
 from barnabas_replication.follower.fetch_plan import Meaning
 from barnabas_replication.follower.fetcher_pool import FetcherPool
 from barnabas_replication.follower.follower_log import TruncationStep
@@ -128,11 +128,11 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def _leader_counts_what_it_has_not_flushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "durable_end_offset", property(lambda self: self.log.written_end_offset))
-    patch.setattr(followed, "_is_durable", lambda followed: True)
+    patch.setattr(fetcher_partitions, "_is_durable", lambda partition: True)
 
 
 def _follower_fetches_on_before_its_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(followed, "_is_durable", lambda followed: True)
+    patch.setattr(fetcher_partitions, "_is_durable", lambda partition: True)
 
 
 def _leader_takes_the_fetch_offset_for_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -533,7 +533,7 @@ def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPa
         return Meaning.WAIT if meaning is Meaning.FORGET_EPOCH else meaning
 
     patch.setattr(reads, "must_begin_anew", must_begin_anew)
-    patch.setattr(followed, "meaning_of", meaning_of)
+    patch.setattr(fetcher_partitions, "meaning_of", meaning_of)
 
 
 def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> None:
@@ -551,7 +551,7 @@ def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _follower_goes_on_where_its_leader_has_forgotten_deletions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(followed, "intake_of", lambda **known: Intake.PLAIN)
+    patch.setattr(fetcher_partitions, "intake_of", lambda **known: Intake.PLAIN)
 
 
 def _deletion_is_answered_without_the_eligible(patch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ class PartitionBench:
             log=self.log,
             high_watermark=Offset(0),
             cluster=self.host,  # type: ignore[arg-type]
-            heard=self.host,  # type: ignore[arg-type]
+            contacts=self.host,  # type: ignore[arg-type]
             events=self.host,  # type: ignore[arg-type]
             config=self.config,
             stats=self.stats,

@@ -3,7 +3,7 @@
 May touch:  its arguments.                Must not touch: logs, peers, asyncio, the clock.
 Invariants: an answer counts only if leader epoch and log end are still those it was asked with; whatever a leader says that
             is none of the known things means a pause.
-Read next:  followed.py, which obeys; fetcher.py, which waits; truncation.py (where to cut).
+Read next:  fetcher_partitions.py, which obeys; fetcher.py, which waits; truncation.py (where to cut).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The follower's side: one task per leader broker keeps all partitions it leads in step with it.
 
-May touch:  its peer, loop timers, what it follows through followed.py.     Must not touch: logs, requests of clients.
+May touch:  its peer, loop timers, what it follows through fetcher_partitions.py.     Must not touch: logs, requests of clients.
 Invariants: one fetch in flight; a cancelled or interrupted fetch is never taken in.
-Read next:  followed.py (what is asked for, what becomes of an answer), peer.py (the connection).
+Read next:  fetcher_partitions.py (what is asked for, what becomes of an answer), peer.py (the connection).
 
 Not obvious:
 - A leader drops followers that are silent while writes wait for them. A follower whose flush takes long is not silent: it fetches its
@@ -19,7 +19,7 @@ import asyncio
 import logging
 
 from barnabas_replication.follower.fetch_plan import backoff_ms
-from barnabas_replication.follower.followed import FetcherParts, FollowedPartitions
+from barnabas_replication.follower.fetcher_partitions import FetcherPartitions, FetcherParts
 from barnabas_replication.follower.peer import FetchAnswer, Peer
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
@@ -48,7 +48,7 @@ class Fetcher:
         self._config = parts.config
         self._stats = parts.stats
         self._loop = asyncio.get_running_loop()
-        self._followed = FollowedPartitions(leader_id, parts)
+        self._partitions = FetcherPartitions(leader_id, parts)
         self._peer: Peer | None = None
         self._peer_endpoint: Endpoint | None = None
         self._failures = 0
@@ -67,36 +67,36 @@ class Fetcher:
     def __repr__(self) -> str:
         """Its state in one line: whom it asks, for how much, and what it waits for."""
         doing = "asks" if self._fetch_began_s is not None else "pauses" if self._failures else "waits"
-        session = f", session {self._followed.session_id}" if self._followed.session_id else ""
+        session = f", session {self._partitions.session_id}" if self._partitions.session_id else ""
         failed = f", {self._failures} failures" if self._failures else ""
         doing = "stopped" if self.is_stopped else doing
-        return f"<fetcher of {self.leader_id}, partitions: {len(self._followed)}{session}, {doing}{failed}>"
+        return f"<fetcher of {self.leader_id}, partitions: {len(self._partitions)}{session}, {doing}{failed}>"
 
     # ------------------------------------------------------------------ called by the pool
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
         """Follow the leader in this partition from its log end on; again with a newer epoch replaces the older."""
-        self._followed.add(partition)
+        self._partitions.add(partition)
         self._wake()
         if self._fetch_began_s is not None:
             self._loop.call_later(INTERRUPT_AFTER_MS / 1000, self._interrupt, self._fetch_number)
 
     def remove(self, partition: Partition) -> None:
         """Follow it no more; an answer on its way is ignored."""
-        self._followed.remove(partition)
+        self._partitions.remove(partition)
         self._wake()
 
     def on_flushed(self, partition: Partition) -> None:
         """The partition's log is durable further than before."""
-        if self._followed.note_flushed(partition):
+        if self._partitions.note_flushed(partition):
             self._wake()
 
     def on_log_start_moved(self, partition: Partition) -> None:
         """The partition's log begins later than before."""
-        self._followed.note_log_start(partition)
+        self._partitions.note_log_start(partition)
         self._wake()
 
     def set_endpoint(self, endpoint: Endpoint | None) -> None:
@@ -125,11 +125,11 @@ class Fetcher:
                 if now_ms < self._not_before_ms:
                     await self._pause_until(self._not_before_ms)
                     continue
-                self._followed.check_session(self._parts.broker_epoch())
-                due = self._followed.due(now_ms)
+                self._partitions.check_session(self._parts.broker_epoch())
+                due = self._partitions.due(now_ms)
                 if due.is_asking:
                     await self._fetch_once(due.specs, due.wait_ms, now_s)
-                elif due.is_flush_awaited or not self._followed:
+                elif due.is_flush_awaited or not self._partitions:
                     await self._pause_until(due.next_due_ms)
                 elif now_ms >= (alive_due_ms := self._last_fetch_ms + ALIVE_EVERY_MS):
                     await self._fetch_once([], 0, now_s)
@@ -150,8 +150,8 @@ class Fetcher:
             max_wait_ms=wait_ms,
             min_bytes=config.replica_fetch_bytes_min,
             max_bytes=config.replica_fetch_response_bytes_max,
-            session_id=self._followed.session_id,
-            session_epoch=self._followed.session_epoch,
+            session_id=self._partitions.session_id,
+            session_epoch=self._partitions.session_epoch,
         )
         task = self._task
         assert task is not None, "a fetch belongs to run()"
@@ -179,11 +179,11 @@ class Fetcher:
             now_s = self._loop.time()
             self._stats.replica_fetch_s.observe(now_s - began_s)
             self._failures = 0
-            self._followed.note_session(answer.session_id)
-            if self._followed.take_in(answer.partitions, int(now_s * 1000)):
+            self._partitions.note_session(answer.session_id)
+            if self._partitions.take_in(answer.partitions, int(now_s * 1000)):
                 self._peer_endpoint = None  # the next fetch connects anew
             return
-        had_session = self._followed.end_session()
+        had_session = self._partitions.end_session()
         if had_session and isinstance(failure, KafkaError) and failure.code in SESSION_LOST:
             return  # the leader has begun anew, so do we
         if isinstance(failure, asyncio.CancelledError):

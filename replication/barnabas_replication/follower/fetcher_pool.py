@@ -14,7 +14,7 @@ from random import Random
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.follower.fetcher import Fetcher
-from barnabas_replication.follower.followed import FetcherParts
+from barnabas_replication.follower.fetcher_partitions import FetcherParts
 from barnabas_replication.follower.peer import PeerFactory
 from barnabas_replication.hosting.hosted import HostedPartitions
 from barnabas_replication.partition import Partition

@@ -2,7 +2,7 @@
 
 May touch:  the partition and its log.   Must not touch: peers, clocks.
 Invariants: the HW never passes the log's end; a log is cut below its HW only after an unclean election, or where nobody counts on it.
-Read next:  followed.py, which calls this; truncation.py for where to cut (KIP-101, KIP-279).
+Read next:  fetcher_partitions.py, which calls this; truncation.py for where to cut (KIP-101, KIP-279).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: records are taken in only where they leave no deleted key behind: at or past what the leader has forgotten, or by a log
             that holds nothing but a copy of that leader's, made in one epoch of it and under one such offset.
-Read next:  barnabas_log/forgotten.py; followed.py, which obeys; refill.py, which fills a log anew.
+Read next:  barnabas_log/forgotten.py; fetcher_partitions.py, which obeys; refill.py, which fills a log anew.
 
 Why. A leader's compaction lets tombstones go some time after it took the values that they delete. A replica that was away for longer
 has the values, and is never sent the tombstones: it would read deleted keys out once it leads. Likewise the end of a transaction goes

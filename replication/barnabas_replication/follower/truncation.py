@@ -2,7 +2,7 @@
 
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: what is kept lies below the end of every epoch both sides know; each answer cuts or ends the search.
-Read next:  followed.py, which obeys; KIP-101 and KIP-279 for why offsets alone lose data.
+Read next:  fetcher_partitions.py, which obeys; KIP-101 and KIP-279 for why offsets alone lose data.
 
 Not obvious:
 - Kafka serves a follower whose last epoch ended at or before the leader's log start. What such a follower holds below that start

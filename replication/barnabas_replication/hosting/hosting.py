@@ -1,6 +1,6 @@
 """Brings what is hosted here in line with the image: the plan's removals, leaderships and followings, and what is postponed.
 
-May touch:  partitions' roles, the pool of followers, loop timers.       Must not touch: requests, sockets, the disk.
+May touch:  partitions' roles, the pool of fetchers, loop timers.       Must not touch: requests, sockets, the disk.
 Invariants: the plan is obeyed in its order: remove, postpone, lead, follow; what is hosted already takes all of an image in one turn;
             logs are deleted and opened later, a few a turn, the deletions first; what is postponed is planned anew under each
             image that knows this incarnation of the broker.
@@ -68,12 +68,12 @@ class Hosting:
         *,
         config: ReplicationConfig,
         events: ReplicaEvents[Partition],
-        heard: FollowerContacts,
+        contacts: FollowerContacts,
         logs: ReplicaLogs,
         appends: Appends,
         fetches: Fetches,
         batch_work: BatchWork,
-        followers: FetcherPool,
+        fetchers: FetcherPool,
         faults: ReplicaFaults,
         listener: ReplicaListener,
         stats: Stats,
@@ -83,13 +83,13 @@ class Hosting:
         self._hosted = hosted
         self._config = config
         self._events = events
-        self._heard = heard
+        self._contacts = contacts
         self._logs = logs
         self._appends = appends
         self._fetches = fetches
         self._batch_work = batch_work
         self._stats = stats
-        self._followers = followers
+        self._fetchers = fetchers
         self._faults = faults
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ class Hosting:
         if not partition.traffic.hosted:
             del self.topic_traffic[topic_partition.topic]
             self._batch_work.forget(topic_partition.topic)
-        self._followers.stop(partition)
+        self._fetchers.stop(partition)
         self._appends.forget(partition)
         self._fetches.forget(partition)
         self._faults.forget(partition)
@@ -220,7 +220,7 @@ class Hosting:
             log=log,
             high_watermark=log.high_watermark,
             cluster=self._hosted,
-            heard=self._heard,
+            contacts=self._contacts,
             events=self._events,
             config=self._config,
             stats=self._stats,
@@ -268,7 +268,7 @@ class Hosting:
 
     def _lead(self, partition: Partition, change: Change, now_ms: int, *, is_opened_just_now: bool) -> None:
         self._report(partition, change, is_opened_just_now=is_opened_just_now)
-        self._followers.stop(partition)
+        self._fetchers.stop(partition)
         is_present = self._hosted.is_present_incarnation()
         if is_present and not self._faults.may_lead(partition):
             roles.follow(partition, change.registration)  # who the controller does not know yet to have lost records
@@ -286,11 +286,11 @@ class Hosting:
             self._postponed[change.topic_partition] = None
             return
         if roles.follow(partition, change.registration):
-            self._followers.stop(partition)
+            self._fetchers.stop(partition)
             if is_opened_just_now:
                 self._to_follow.append(partition)
             else:
-                self._followers.begin(partition)
+                self._fetchers.begin(partition)
 
     # -- slices ----------------------------------------------------------------------------------------------------
 
@@ -312,8 +312,8 @@ class Hosting:
         for _ in range(min(BEGUN_AT_ONCE, len(self._to_follow))):
             partition = self._to_follow.popleft()
             if not partition.is_leader and self._hosted.partitions.get(partition.topic_partition) is partition:
-                self._followers.stop(partition)  # it may fetch already, from another leader than when it was opened
-                self._followers.begin(partition)
+                self._fetchers.stop(partition)  # it may fetch already, from another leader than when it was opened
+                self._fetchers.begin(partition)
 
     async def _open_some(self) -> None:
         """The logs that are here, at once; the others are made in a thread of the disk."""

@@ -198,7 +198,7 @@ class Repairs:
         *,
         config: ReplicationConfig,
         hosting: Hosting,
-        followers: FetcherPool,
+        fetchers: FetcherPool,
         faults: ReplicaFaults,
         logs: LogManager,
         peers: PeerFactory,
@@ -206,7 +206,7 @@ class Repairs:
         self._hosted = hosted
         self._config = config
         self._hosting = hosting
-        self._followers = followers
+        self._fetchers = fetchers
         self._faults = faults
         self._logs = logs
         self._peers = peers
@@ -299,9 +299,9 @@ class Repairs:
             except (StorageFailed, OutOfDescriptors):
                 return  # the log has informed its listener, or is cut at the next look
             patient.cut = cut
-            self._followers.stop(partition)  # at the log end, which is another than the leader knows
+            self._fetchers.stop(partition)  # at the log end, which is another than the leader knows
             if not partition.is_leader:
-                self._followers.begin(partition)
+                self._fetchers.begin(partition)
             logger.warning("%s: cut at offset %d, before %s; it is fetched again", name, log.log_end_offset, damages[0])
         else:
             await self._refetch(name, partition, patient, damages[0])

@@ -1,6 +1,6 @@
 """What is wrong with the replicas of this broker: records lost, corrupt, without room, or under suspicion.
 
-May touch:  hosted partitions, the pools of followers and appends, the log manager.     Must not touch: sockets, the disk, asyncio.
+May touch:  hosted partitions, the pools of fetchers and appends, the log manager.     Must not touch: sockets, the disk, asyncio.
 Invariants: the cluster learns of a fault only where its metadata.version knows faults; a full directory stays a fault of its
             replicas until it has room; a replica that has lost records leads nothing until it is refilled, or until the cluster,
             which knew of it, has made it leader all the same (an operator's unclean election).
@@ -38,7 +38,7 @@ class ReplicaFaults:
         *,
         logs: LogManager,
         appends: Appends,
-        followers: FetcherPool,
+        fetchers: FetcherPool,
         listener: ReplicaListener,
         now_ms: Callable[[], int],
     ) -> None:
@@ -46,7 +46,7 @@ class ReplicaFaults:
         self._hosted = hosted
         self._logs = logs
         self._appends = appends
-        self._followers = followers
+        self._fetchers = fetchers
         self._listener = listener
         self._now_ms = now_ms
         self._full_directories: set[str] = set(logs.health.full_directories)
@@ -145,8 +145,8 @@ class ReplicaFaults:
         if has_room != had_room:
             partition.set_room(has_room)
             if not partition.is_leader:
-                self._followers.stop(partition)
-                self._followers.begin(partition)
+                self._fetchers.stop(partition)
+                self._fetchers.begin(partition)
             elif has_room:
                 # What waits to be written since the disk was full; produces may still wait for it.
                 self._appends.note_dirty(partition)

@@ -64,7 +64,7 @@ class Appends:
         self,
         hosted: HostedPartitions,
         *,
-        heard: FollowerContacts,
+        contacts: FollowerContacts,
         config: ReplicationConfig,
         judged: BatchPartitions,
         batch_work: BatchWork,
@@ -74,7 +74,7 @@ class Appends:
     ) -> None:
         """clock_ms: wall clock for append times."""
         self._hosted = hosted
-        self._heard = heard
+        self._contacts = contacts
         self._config = config
         self._judged = judged
         self._batch_work = batch_work
@@ -309,8 +309,8 @@ class Appends:
         self._sweep_at_ms = _NEVER_MS
         if late_ms > LATE_MS:
             # This process stood still, so what its followers said meanwhile may not be read yet.
-            self._heard.give_back(late_ms)
-        is_somebody_silent = self._heard.is_any_silent(
+            self._contacts.give_back(late_ms)
+        is_somebody_silent = self._contacts.is_any_silent(
             self._hosted.image.cluster.brokers, now_ms=now_ms, silence_ms=self._config.replica_fetch_silence_ms_max
         )
         for partition in tuple(self._awaited):
@@ -338,7 +338,7 @@ class Appends:
         durability = partition.log.durability
         followers = []
         for broker_id, replica in sorted(partition.remotes.items()):
-            until_ms = self._heard.until_ms(broker_id)
+            until_ms = self._contacts.until_ms(broker_id)
             heard = "never heard" if until_ms == LONG_AGO_MS else f"heard {max(0, now_ms - until_ms)} ms ago"
             followers.append(f"broker {broker_id} has {max(0, replica.end_offset)} and was {heard}")
         logger.warning(

@@ -4,7 +4,7 @@ May touch:  partitions' waiting lists, remote replicas.     Must not touch: asyn
 Invariants: a partition stands in the session from the fetch that names it until the answer that brings records, an error or a
             divergence of it: then its follower is to say anew where it stands; one that is not at rest is looked at with every
             fetch; one at rest is at the leader's end, counted and in sync, and nothing has happened to it since.
-Read next:  fetches.py, which looks and answers; followed.py, the follower's side.
+Read next:  fetches.py, which looks and answers; fetcher_partitions.py, the follower's side.
 
 Not obvious:
 - A fetch names only what the follower could not be known to ask: where its log has moved. So records go out at most once for

@@ -55,7 +55,7 @@ class Fetches:
         self,
         hosted: HostedPartitions,
         *,
-        heard: FollowerContacts,
+        contacts: FollowerContacts,
         config: ReplicationConfig,
         events: ReplicaEvents[Partition],
         throttle: ThrottleSide,
@@ -63,7 +63,7 @@ class Fetches:
     ) -> None:
         """throttle: the leader's side."""
         self._hosted = hosted
-        self._heard = heard
+        self._contacts = contacts
         self._config = config
         self._throttle = throttle
         self._stats = stats
@@ -87,7 +87,7 @@ class Fetches:
                 respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
                 return _nothing
             now_ms = self._now_ms()
-            self._heard.note(replica_id, now_ms + max(0, request.max_wait_ms))
+            self._contacts.note(replica_id, now_ms + max(0, request.max_wait_ms))
             if session is not None:
                 session.fetched_ms = now_ms
                 return self._fetch_in_session(session, request, partitions, respond)

@@ -97,9 +97,9 @@ def replicas_out_of_sync(
     )
 
 
-def is_silent(*, heard_ms: int, leading_since_ms: int, now_ms: int, silence_ms_max: int) -> bool:
+def is_silent(*, last_contact_ms: int, leading_since_ms: int, now_ms: int, silence_ms_max: int) -> bool:
     """Whether nothing came from a follower for longer than silence_ms_max. A new leader gives everybody that time."""
-    return now_ms - max(heard_ms, leading_since_ms) > silence_ms_max
+    return now_ms - max(last_contact_ms, leading_since_ms) > silence_ms_max
 
 
 def replicas_to_drop_for_silence(

@@ -51,7 +51,7 @@ POINTS = (
     Point("answer filled", "barnabas_broker.api.slot", "ResponseSlot", "fill", ENTER, by="api_key"),
     Point("answer sent", "barnabas_broker.network.output", "OutputGate", "send", ENTER),
     Point("fetcher receives", "barnabas_wire.client.aio", "AioConnection", "buffer_updated", ENTER),
-    Point("answer taken in", "barnabas_replication.follower.followed", "FollowedPartitions", "take_in", ENTER),
+    Point("answer taken in", "barnabas_replication.follower.fetcher_partitions", "FetcherPartitions", "take_in", ENTER),
     Point("follower appended", "barnabas_log.tail.log_tail", "LogTail", "append_as_follower", EXIT),
     Point("fetch sent", "barnabas_wire.client.aio", "AioConnection", "_write", ENTER),
     Point("HW set", "barnabas_replication.partition", "Partition", "set_high_watermark", EXIT),

@@ -112,7 +112,7 @@ def test_a_late_member_is_named_until_it_is_put_out() -> None:
         a.beat()
     driver.settle((a,))
     assert found(driver) == []
-    assert driver.group.soft.heard_ms.keys() == {"a"}
+    assert driver.group.soft.last_heartbeat_ms.keys() == {"a"}
 
 
 def test_a_static_member_that_is_away_is_named_with_what_it_keeps() -> None:

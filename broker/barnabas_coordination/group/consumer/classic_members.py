@@ -138,7 +138,7 @@ def heartbeat(group: ConsumerGroup, said: MemberRef, ticket: Ticket, around: Sur
     member, offer = _classic(group, said)
     out = CoordinatorResult()
     out.arm(fencing.session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
-    group.soft.heard_ms[member.member_id] = around.now_ms
+    group.soft.last_heartbeat_ms[member.member_id] = around.now_ms
     if not _gets_further(group, member, around):
         out.reply(ticket, None)
         return out

@@ -53,7 +53,7 @@ def _of_group(group: ConsumerGroup, around: Surroundings) -> Iterator[Finding]:
 def _of_member(group: ConsumerGroup, member: ConsumerMember, around: Surroundings) -> Iterator[Finding]:
     member_id, now_ms = member.member_id, around.now_ms
     timeout_ms = fencing.session_timeout_ms(member.metadata, around.settings)
-    heard_ms = group.soft.heard_ms.get(member_id)
+    heard_ms = group.soft.last_heartbeat_ms.get(member_id)
     since_ms = None if heard_ms is None else max(0, now_ms - heard_ms)
     ends_in_ms = None if since_ms is None else max(0, timeout_ms - since_ms)
     if member.has_left_for_a_while:

@@ -249,7 +249,7 @@ class Step:
         """The member was heard; what it has to give up it has its time for, unless joining and syncing have theirs."""
         out, after, soft = self.out, self.after, self.soft
         group_id = self.group.group_id
-        soft.heard_ms[after.member_id] = now_ms = self.around.now_ms
+        soft.last_heartbeat_ms[after.member_id] = now_ms = self.around.now_ms
         session_timeout_ms = fencing.session_timeout_ms(after.metadata, self.around.settings)
         out.arm(fencing.session_timer(group_id, after.member_id), session_timeout_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:

@@ -53,12 +53,12 @@ class SoftState:
     target_job: TargetJob | None = None
     joining: set[str] = field(default_factory=set)
     """Classic members that heard that they are to join again."""
-    heard_ms: dict[str, int] = field(default_factory=dict)
+    last_heartbeat_ms: dict[str, int] = field(default_factory=dict)
     """When each member was last heard."""
     revoking: dict[str, Revoking] = field(default_factory=dict)
 
     def forget(self, member_id: str) -> None:
         """The member goes."""
         self.joining.discard(member_id)
-        self.heard_ms.pop(member_id, None)
+        self.last_heartbeat_ms.pop(member_id, None)
         self.revoking.pop(member_id, None)

@@ -75,7 +75,7 @@ REFUSALS_REPORTED_EVERY_MS = 60_000
 """Of a partition whose batches are refused again and again: one line, and its count, in this time."""
 
 
-class FollowedPartition:
+class PartitionFetchState:
     """One partition that a fetcher keeps in step, and its pauses."""
 
     __slots__ = ("failures", "leader_epoch", "named", "not_before_ms", "partition", "refusals", "report_at_ms")
@@ -126,7 +126,7 @@ class Due(NamedTuple):
     """Whether a fetch brings something: for what it names, or for what the leader has in mind."""
 
 
-class FollowedPartitions:
+class FetcherPartitions:
     """What one fetcher follows. Every method is synchronous; `now_ms` is the loop's clock."""
 
     def __init__(self, leader_id: BrokerId, parts: FetcherParts) -> None:
@@ -135,12 +135,12 @@ class FollowedPartitions:
         self._config = parts.config
         self._stats = parts.stats
         self._throttle = parts.throttle
-        self._followed: dict[TopicPartition, FollowedPartition] = {}
+        self._partitions: dict[TopicPartition, PartitionFetchState] = {}
         self.session_id = 0
         self._session_epoch = OPENS_SESSION_EPOCH
         """Of the next fetch."""
         self._session_broker_epoch = -1
-        self._unnamed: dict[TopicPartition, FollowedPartition] = {}
+        self._unnamed: dict[TopicPartition, PartitionFetchState] = {}
         """Within a session: what the leader does not have in mind. Who was not served last comes first."""
         self._unflushed: dict[Partition, None] = {}
         """Those whose flush the next fetch waits for."""
@@ -150,16 +150,16 @@ class FollowedPartitions:
         """When the next fetch waits no longer for a flush."""
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
         """Follow the leader in this partition from its log end on; again with a newer epoch replaces the older."""
-        followed = self._followed[partition.topic_partition] = FollowedPartition(partition)
-        self._unname(partition.topic_partition, followed)
+        state = self._partitions[partition.topic_partition] = PartitionFetchState(partition)
+        self._unname(partition.topic_partition, state)
 
     def remove(self, partition: Partition) -> None:
         """Follow it no more; an answer on its way is ignored."""
-        self._followed.pop(partition.topic_partition, None)
+        self._partitions.pop(partition.topic_partition, None)
         self._unnamed.pop(partition.topic_partition, None)
         self._unflushed.pop(partition, None)
         self._cut.pop(partition, None)
@@ -175,16 +175,16 @@ class FollowedPartitions:
 
     def note_log_start(self, partition: Partition) -> None:
         """The partition's log begins later than before: the leader is to hear of it."""
-        followed = self._followed.get(partition.topic_partition)
-        if followed is not None and followed.partition is partition:
-            self._unnamed[partition.topic_partition] = followed
+        state = self._partitions.get(partition.topic_partition)
+        if state is not None and state.partition is partition:
+            self._unnamed[partition.topic_partition] = state
 
     # ------------------------------------------------------------------ the session
 
     @property
     def session_epoch(self) -> int:
         """Of the next fetch."""
-        if self.session_id or len(self._followed) > self._config.sessionless_size:
+        if self.session_id or len(self._partitions) > self._config.sessionless_size:
             return self._session_epoch
         return NO_SESSION_EPOCH
 
@@ -208,15 +208,15 @@ class FollowedPartitions:
             return False
         self.session_id = 0
         self._session_epoch = OPENS_SESSION_EPOCH
-        for topic_partition, followed in self._followed.items():
-            self._unname(topic_partition, followed)
+        for topic_partition, state in self._partitions.items():
+            self._unname(topic_partition, state)
         return True
 
-    def _unname(self, topic_partition: TopicPartition, followed: FollowedPartition) -> None:
+    def _unname(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         """The next fetch is to name it, behind the others."""
-        followed.named = None
+        state.named = None
         self._unnamed.pop(topic_partition, None)
-        self._unnamed[topic_partition] = followed
+        self._unnamed[topic_partition] = state
 
     # ------------------------------------------------------------------ what to ask for
 
@@ -239,20 +239,20 @@ class FollowedPartitions:
         longest_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
         if is_cut_short and specs:
             longest_ms = 0  # the others are to be named soon
-        is_asking = bool(specs) or (self.session_id != 0 and len(self._unnamed) < len(self._followed))
+        is_asking = bool(specs) or (self.session_id != 0 and len(self._unnamed) < len(self._partitions))
         return Due(specs, wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms), next_due_ms, is_asking=is_asking)
 
     def _name(self, specs: Sequence[FetchPartitionSpec]) -> None:
         """A fetch with these goes out."""
         for spec in specs:
             topic, _, number, _, _, _, _, _, flushed_offset = spec
-            followed = self._followed[topic, number]  # type: ignore[index]
-            followed.named = spec
-            topic_partition = followed.partition.topic_partition
+            state = self._partitions[topic, number]  # type: ignore[index]
+            state.named = spec
+            topic_partition = state.partition.topic_partition
             if flushed_offset == NO_OFFSET:
                 self._unnamed.pop(topic_partition, None)
             else:
-                self._unnamed[topic_partition] = followed
+                self._unnamed[topic_partition] = state
 
     def _look_through(self, now_ms: int, *, is_cut_short: bool) -> tuple[list[FetchPartitionSpec], int | None, bool]:
         """What may be asked for, when something that is left out is due, and whether some of it is asked for ahead of a flush."""
@@ -260,26 +260,26 @@ class FollowedPartitions:
         next_due_ms: int | None = None
         is_ahead = False
         bytes_max = self._config.replica_fetch_bytes_max
-        asked_for = self._unnamed if self.session_id else self._followed
+        asked_for = self._unnamed if self.session_id else self._partitions
         throttle = self._throttle
         is_throttling = throttle.is_on
         items = asked_for.items() if not is_cut_short else islice(asked_for.items(), NAMED_AT_ONCE)
-        for topic_partition, followed in tuple(items):  # a log that fails while it is flushed is removed
-            not_before_ms = followed.not_before_ms
-            if is_throttling and self._is_throttled(followed.partition):
+        for topic_partition, state in tuple(items):  # a log that fails while it is flushed is removed
+            not_before_ms = state.not_before_ms
+            if is_throttling and self._is_throttled(state.partition):
                 not_before_ms = throttled_until_ms(
                     not_before_ms=not_before_ms, ready_at_ms=throttle.ready_at_ms(now_ms), now_ms=now_ms
                 )
             if not_before_ms > now_ms:
                 if next_due_ms is None or not_before_ms < next_due_ms:
                     next_due_ms = not_before_ms
-                self._unnamed[topic_partition] = followed
+                self._unnamed[topic_partition] = state
                 continue
-            partition = followed.partition
+            partition = state.partition
             flushed_offset = NO_OFFSET
             if not _is_durable(partition) and not self._await_flush(partition, now_ms):
                 if partition not in self._cut or not _may_fetch_on(partition):
-                    self._unnamed[topic_partition] = followed
+                    self._unnamed[topic_partition] = state
                     continue
                 flushed_offset = partition.durable_end_offset
                 is_ahead = True
@@ -294,7 +294,7 @@ class FollowedPartitions:
                     topic_partition.topic,
                     partition.topic_id,
                     topic_partition.partition,
-                    followed.leader_epoch,
+                    state.leader_epoch,
                     log.log_end_offset,
                     log.latest_epoch,
                     log.log_start_offset,
@@ -319,25 +319,25 @@ class FollowedPartitions:
         """Do what the leader's answer means; returns whether the connection itself is in doubt: a log refused what came,
         for the first time in a row."""
         is_connection_doubted = False
-        followed_partitions = self._followed
+        states = self._partitions
         served: list[TopicPartition] = []
         is_whole_cut = is_full(answer, bytes_max=self._config.replica_fetch_response_bytes_max)
         for fetched in answer:
             key = (fetched.topic, fetched.partition)
-            followed = followed_partitions.get(key)  # type: ignore[call-overload]
-            asked = None if followed is None else followed.named
-            if asked is None or followed is None:
+            state = states.get(key)  # type: ignore[call-overload]
+            asked = None if state is None else state.named
+            if asked is None or state is None:
                 continue
-            partition = followed.partition
+            partition = state.partition
             is_asked_still = is_current(
-                asked, leader_epoch=followed.leader_epoch, log_end_offset=partition.log.log_end_offset
+                asked, leader_epoch=state.leader_epoch, log_end_offset=partition.log.log_end_offset
             )
             if not is_asked_still or leaves_session(fetched):
-                self._unname(partition.topic_partition, followed)
+                self._unname(partition.topic_partition, state)
             if not is_asked_still:
                 continue
             try:
-                if self._take_in_one(followed, fetched, now_ms):
+                if self._take_in_one(state, fetched, now_ms):
                     served.append(partition.topic_partition)
                     has_more = is_whole_cut or is_cut(fetched, asked)
                     if has_more and partition in self._unflushed and self._parts.may_fetch_ahead():
@@ -346,20 +346,20 @@ class FollowedPartitions:
                 self._give_up(partition, error)
             except OutOfDescriptors as error:
                 logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
-                self._pause(followed, now_ms)
+                self._pause(state, now_ms)
             except KafkaError as error:
-                self._refuse(followed, error, now_ms)
-                is_connection_doubted |= followed.refusals == 1
-        if len(followed_partitions) > 1 and not self.session_id:
+                self._refuse(state, error, now_ms)
+                is_connection_doubted |= state.refusals == 1
+        if len(states) > 1 and not self.session_id:
             for topic_partition in served:
-                moved = followed_partitions.pop(topic_partition, None)
+                moved = states.pop(topic_partition, None)
                 if moved is not None:
-                    followed_partitions[topic_partition] = moved
+                    states[topic_partition] = moved
         return is_connection_doubted
 
-    def _take_in_one(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
+    def _take_in_one(self, state: PartitionFetchState, fetched: FetchedPartition, now_ms: int) -> bool:
         """Returns whether it brought data."""
-        partition = followed.partition
+        partition = state.partition
         log = partition.log
         meaning = meaning_of(
             fetched,
@@ -368,13 +368,13 @@ class FollowedPartitions:
             latest_epoch=log.latest_epoch,
         )
         if meaning is Meaning.APPEND:
-            return self._append(followed, fetched, now_ms)
+            return self._append(state, fetched, now_ms)
         if meaning is Meaning.TRUNCATE:
             assert fetched.diverging_epoch is not None
             if not self._truncate(partition, EpochEnd(*fetched.diverging_epoch)):
-                self._pause(followed, now_ms)
+                self._pause(state, now_ms)
             else:
-                followed.failures = 0
+                state.failures = 0
         elif meaning is Meaning.START_OVER:
             logger.warning(
                 "%s: offset %d is out of the leader's range, starting over at %d",
@@ -386,20 +386,20 @@ class FollowedPartitions:
         elif meaning is Meaning.FORGET_EPOCH:
             truncating.truncate_to(log, log.log_end_offset)
         elif meaning is Meaning.WAIT:
-            self._pause(followed, now_ms)
+            self._pause(state, now_ms)
         else:
             self._stats.replica_fetch_errors += 1
-            level = logging.INFO if followed.failures else logging.DEBUG
+            level = logging.INFO if state.failures else logging.DEBUG
             code = fetched.error_code
             logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self._leader_id, code.name)
-            self._pause(followed, now_ms)
+            self._pause(state, now_ms)
         return False
 
-    def _append(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
+    def _append(self, state: PartitionFetchState, fetched: FetchedPartition, now_ms: int) -> bool:
         """Returns whether the log grew."""
-        partition = followed.partition
+        partition = state.partition
         if fetched.forgotten_below > NO_OFFSET and not self._may_take(partition, fetched):
-            self._pause(followed, now_ms)
+            self._pause(state, now_ms)
             return False
         has_grown = follower_log.append_as_follower(
             partition,
@@ -407,7 +407,7 @@ class FollowedPartitions:
             high_watermark=fetched.high_watermark,
             log_start_offset=fetched.log_start_offset,
         )
-        followed.failures = followed.refusals = 0
+        state.failures = state.refusals = 0
         if has_grown:
             self._stats.replicated_bytes += len(fetched.records)
             if partition.log.tail.has_gaps and not self._parts.knows_forgotten():
@@ -441,29 +441,29 @@ class FollowedPartitions:
         if partition.storage_error is not None:
             self.remove(partition)
 
-    def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
+    def _refuse(self, state: PartitionFetchState, error: KafkaError, now_ms: int) -> None:
         """The log did not take what came. Once it may have been the connection, or a leader that is none any more and truncates; one
         that is asked for the same offset again and again checks its own copy (reads.py)."""
-        followed.refusals += 1
-        if followed.refusals == 1:
+        state.refusals += 1
+        if state.refusals == 1:
             logger.warning(
                 "%s: what broker %d sent is refused, it is asked again: %s",
-                followed.partition.topic_partition,
+                state.partition.topic_partition,
                 self._leader_id,
                 error,
             )
-        elif now_ms >= followed.report_at_ms:
-            followed.report_at_ms = now_ms + REFUSALS_REPORTED_EVERY_MS
+        elif now_ms >= state.report_at_ms:
+            state.report_at_ms = now_ms + REFUSALS_REPORTED_EVERY_MS
             logger.error(
                 "%s: what broker %d sent is refused (%d in a row): %s; if that goes on, its copy is damaged: "
                 "`barnabas explain partition %s` says what becomes of it",
-                followed.partition.topic_partition,
+                state.partition.topic_partition,
                 self._leader_id,
-                followed.refusals,
+                state.refusals,
                 error,
-                followed.partition.topic_partition,
+                state.partition.topic_partition,
             )
-        self._pause(followed, now_ms)
+        self._pause(state, now_ms)
 
     def _truncate(self, partition: Partition, leader: EpochEnd) -> bool:
         """False when the log is damaged where it must be cut, and the cluster does not know that yet."""
@@ -500,13 +500,13 @@ class FollowedPartitions:
         self._parts.request_flush(partition.log)
         return False
 
-    def _pause(self, followed: FollowedPartition, now_ms: int) -> None:
-        followed.not_before_ms = now_ms + backoff_ms(
-            followed.failures,
+    def _pause(self, state: PartitionFetchState, now_ms: int) -> None:
+        state.not_before_ms = now_ms + backoff_ms(
+            state.failures,
             longest_ms=self._config.replica_fetch_backoff_ms,
             jitter=self._parts.random.uniform(0.8, 1.2),
         )
-        followed.failures += 1
+        state.failures += 1
 
 
 def _may_fetch_on(partition: Partition) -> bool:
