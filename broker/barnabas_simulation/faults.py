@@ -515,7 +515,7 @@ class Faults:
             while self.wiped is not None:
                 await asyncio.sleep(LATE_STEP_S)
             if is_full and cluster.random.random() < ROOM_AGAIN_SHARE:
-                self._make_room(node)
+                self._free_space(node)
             else:
                 await self._mend(node, path)
 
@@ -554,7 +554,7 @@ class Faults:
             self._in_repair = None
         node.disk.broken.pop(path, None)
 
-    def _make_room(self, node: NodeParts) -> None:
+    def _free_space(self, node: NodeParts) -> None:
         """Somebody freed space: the broker has to find that out."""
         node.disk.spare.clear()
         for path in [path for path, code in node.disk.broken.items() if code == errno.ENOSPC]:
@@ -564,7 +564,7 @@ class Faults:
     def mend_all(self) -> None:
         """Make room where a directory is full. Stop every broker that has a broken one, and give it back as it is."""
         for node in self._cluster.nodes:
-            self._make_room(node)
+            self._free_space(node)
             if node.disk.broken or (node.is_up and node.logs.health.offline_directories):
                 node.crash()
                 node.disk.broken.clear()

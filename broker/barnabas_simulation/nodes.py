@@ -273,7 +273,7 @@ class SimulatedNode:
         self._gate, self._brokers, self._listeners = broker.gate, broker.brokers, listeners
         for part, method, hear in (
             (control.driver, "fence", self._on_fence),
-            (broker.replicas, "on_room_changed", self._on_room_changed),
+            (broker.replicas, "on_space_changed", self._on_space_changed),
             (broker.replicas, "on_directory_failed", self._on_directory_failed),
             (broker.replicas, "close", self._on_replicas_closed),
             (broker.replicas, "apply_delta", self._on_metadata),
@@ -286,9 +286,9 @@ class SimulatedNode:
     def _on_fence(self, broker_id: BrokerId, reason: str) -> None:
         self._cluster.invariants.on_fence(self, broker_id)
 
-    def _on_room_changed(self, directory: str, has_room: bool) -> None:
-        self._cluster.figures.directories_filled += not has_room
-        self._cluster.note(f"directory {directory} {'has room' if has_room else 'is full'}", self.id, self.life)
+    def _on_space_changed(self, directory: str, has_space: bool) -> None:
+        self._cluster.figures.directories_filled += not has_space
+        self._cluster.note(f"directory {directory} {'has room' if has_space else 'is full'}", self.id, self.life)
 
     def _on_directory_failed(self, directory: str, error: OSError) -> None:
         self._cluster.figures.directories_offline += 1

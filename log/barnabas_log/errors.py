@@ -89,7 +89,7 @@ class StorageFailed(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
-class NoRoom(StorageFailed):
+class DiskFull(StorageFailed):
     """The disk under this log is full, or a quota is: nothing is lost, and it takes records again once there is room."""
 
 

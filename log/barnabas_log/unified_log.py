@@ -30,7 +30,7 @@ from barnabas_log.config import LogConfig
 from barnabas_log.directories.topic_witness import Identity, read_witnesses, witness_files, write_missing_witness
 from barnabas_log.disk import Disk, File, FileRange
 from barnabas_log.errors import (
-    NoRoom,
+    DiskFull,
     OffsetOutOfRange,
 )
 from barnabas_log.forgotten import ForgottenDeletions
@@ -177,7 +177,7 @@ class UnifiedLog:
             )
         durability = self.durability
         if end > durability.written_end_offset:
-            with contextlib.suppress(NoRoom):  # what is written can be read
+            with contextlib.suppress(DiskFull):  # what is written can be read
                 tail.write_pending()
             if end > durability.written_end_offset:
                 end = durability.written_end_offset
@@ -376,7 +376,7 @@ class UnifiedLog:
         To be followed by one mark_flushed once all of them are flushed, with the written end as it is now; one flush of
         a log at a time. Raises StorageFailed, or OutOfDescriptors: then as if it had not been called.
         """
-        with contextlib.suppress(NoRoom):  # what is written can be flushed
+        with contextlib.suppress(DiskFull):  # what is written can be flushed
             self.tail.write_pending(is_forced=True)
         try:
             self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)

@@ -374,12 +374,12 @@ class ReplicaManager(LogManagerListener):
         """
         self._faults.set_fault(topic_partition, fault)
 
-    def on_room_changed(self, directory: str, has_room: bool) -> None:
+    def on_space_changed(self, directory: str, has_space: bool) -> None:
         """See LogManagerListener."""
-        self._faults.note_room(directory, has_room)
-        if has_room:
+        self._faults.note_space(directory, has_space)
+        if has_space:
             self._hosting.place_postponed()
-        self._faults.spread_room(directory, has_room)
+        self._faults.spread_space(directory, has_space)
 
     def stays_when_full(self) -> bool:
         """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Iterable
 
 from barnabas_log.config import FlushOnAcks
-from barnabas_log.errors import NoRoom, StorageFailed
+from barnabas_log.errors import DiskFull, StorageFailed
 from barnabas_log.tail.log_tail import AppendResult
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.records import ReplicaFault
@@ -78,7 +78,7 @@ class Partition:
         "events",
         "faulty_replicas",
         "follower_fetches",
-        "has_room",
+        "has_space",
         "high_watermark",
         "is_corrupt",
         "is_known_corrupt",
@@ -150,7 +150,7 @@ class Partition:
         self.append_refusal: KafkaError | None = None
         """Why a leader takes no records: its disk failed, or has no room. One look per append covers both."""
         self.is_corrupt = False
-        self.has_room = True
+        self.has_space = True
         self.faulty_replicas: frozenset[BrokerId] = frozenset()
         """As the image has them: the controller would refuse them for the ISR."""
         self.is_known_corrupt = False
@@ -224,7 +224,7 @@ class Partition:
             return ReplicaFault.LOST
         if self.is_corrupt:
             return ReplicaFault.CORRUPT
-        return None if self.has_room else ReplicaFault.NO_ROOM
+        return None if self.has_space else ReplicaFault.NO_ROOM
 
     @property
     def is_known_out_of_sync(self) -> bool:
@@ -275,7 +275,7 @@ class Partition:
 
     def give_up(self, error: Exception) -> None:
         """Its log cannot be written: serve nothing from it until the broker starts again. Want of room is no reason."""
-        if self.storage_error is not None or isinstance(error, NoRoom):
+        if self.storage_error is not None or isinstance(error, DiskFull):
             return  # the log manager knows of a want of room, and reports it by itself
         logger.error("%s: its disk failed, giving it up: %s", self.topic_partition, error)
         self.fail_storage(
@@ -283,13 +283,13 @@ class Partition:
         )
         self.events.on_failed(self)
 
-    def set_room(self, has_room: bool) -> None:
+    def set_has_space(self, has_space: bool) -> None:
         """Whether the log may grow. Without room appends are refused with an error that clients retry; reads go on."""
-        self.has_room = has_room
+        self.has_space = has_space
         if self.storage_error is None:
             self.append_refusal = None
-            if not has_room:
-                self.append_refusal = NoRoom(
+            if not has_space:
+                self.append_refusal = DiskFull(
                     f"{self.topic_partition}: the log directory of broker {self.cluster.broker_id} is full; free space there, "
                     "it takes records again by itself"
                 )

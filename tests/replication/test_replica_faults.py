@@ -39,12 +39,12 @@ async def test_without_room_a_leader_refuses_appends_and_serves_reads_until_it_h
         heard, manager = listen(cluster[1]), cluster[1].manager
         assert manager is not None
         assert (await cluster[1].produce("t", batch())).error is None
-        manager.on_room_changed(cluster[1].path, has_room=False)
+        manager.on_space_changed(cluster[1].path, has_space=False)
         refused = await cluster[1].produce("t", batch())
         assert refused.error is not None and refused.error.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert "full" in str(refused.error)
         assert (await cluster[1].consume("t")).size_bytes == len(batch())
-        manager.on_room_changed(cluster[1].path, has_room=True)
+        manager.on_space_changed(cluster[1].path, has_space=True)
         assert (await cluster[1].produce("t", batch())).error is None
         assert heard == [NO_ROOM, None]
 
@@ -55,10 +55,10 @@ async def test_without_room_a_follower_fetches_no_more_until_it_has_room(tmp_pat
         cluster.controller.create("t")
         manager = cluster[2].manager
         assert manager is not None
-        manager.on_room_changed(cluster[2].path, has_room=False)
+        manager.on_space_changed(cluster[2].path, has_space=False)
         assert (await cluster[1].produce("t", batch(3))).error is None, "the ISR shrinks, and writes go on"
         assert cluster[2].partition("t").log.log_end_offset == 0
-        manager.on_room_changed(cluster[2].path, has_room=True)
+        manager.on_space_changed(cluster[2].path, has_space=True)
         await eventually(lambda: 2 in cluster.controller.registration("t").isr)
         assert cluster[2].partition("t").log.log_end_offset == 3
 
@@ -89,9 +89,9 @@ async def test_corrupt_comes_before_no_room_and_a_full_directory_outlives_a_repa
         manager.set_fault(T, CORRUPT)
         manager.set_fault(T, CORRUPT)
         assert (await cluster[1].produce("t", batch())).error is None, "what is new is sound"
-        manager.on_room_changed(cluster[1].path, has_room=False)
+        manager.on_space_changed(cluster[1].path, has_space=False)
         manager.set_fault(T, None)
-        manager.on_room_changed(cluster[1].path, has_room=True)
+        manager.on_space_changed(cluster[1].path, has_space=True)
         manager.set_fault(TopicPartition("unknown", 0), CORRUPT)
         assert heard == [CORRUPT, NO_ROOM, None]
 

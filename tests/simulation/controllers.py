@@ -295,9 +295,9 @@ class Quorum:
             if not node.disk.is_full and self.strikes("disk full", node.id):
                 self.note("disk full", node.id, node.life)
                 node.disk.is_full = True
-                self.loop.call_later(self.random.expovariate(1 / self.swarm.full_disk_s), self._make_room, node)
+                self.loop.call_later(self.random.expovariate(1 / self.swarm.full_disk_s), self._free_space, node)
 
-    def _make_room(self, node: ControllerNode) -> None:
+    def _free_space(self, node: ControllerNode) -> None:
         node.disk.is_full = False
 
     def stopped_without_space(self, node: ControllerNode) -> None:

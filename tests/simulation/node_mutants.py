@@ -70,7 +70,7 @@ from barnabas_log.directories.manager import LogManager
 from barnabas_log.directories.removals import Removals
 from barnabas_log.directories.saved_offsets import SavedOffsets
 from barnabas_log.directories.topic_witness import Fate
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import DiskFull
 from barnabas_log.recovery import log_repairs, recovery, repair, segment_proof
 from barnabas_log.recovery.log_repairs import LogRepairs
 from barnabas_log.tail import batch_run, flush, log_tail, retention, retiring, truncating
@@ -446,26 +446,26 @@ def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
     def write(self: LogTail, parts: Any) -> None:
         try:
             original(self, parts)
-        except NoRoom:
+        except DiskFull:
             self.durability.written_end_offset = self.log_end_offset
 
     patch.setattr(LogTail, "_write", write)
 
 
 def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DirectoryHealth, "regain_room", lambda self, directory: None)
+    patch.setattr(DirectoryHealth, "regain_space", lambda self, directory: None)
 
 
 def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     original = ReplicaFaults._set_fault
 
-    def set_fault(self: ReplicaFaults, target: Partition, *, has_room: bool, **rest: bool) -> None:
-        if has_room and not target.has_room and not target.is_leader:
+    def set_fault(self: ReplicaFaults, target: Partition, *, has_space: bool, **rest: bool) -> None:
+        if has_space and not target.has_space and not target.is_leader:
             with pytest.MonkeyPatch.context() as within:
                 within.setattr(FetcherPool, "begin", lambda self, partition: None)
-                original(self, target, has_room=has_room, **rest)
+                original(self, target, has_space=has_space, **rest)
         else:
-            original(self, target, has_room=has_room, **rest)
+            original(self, target, has_space=has_space, **rest)
 
     patch.setattr(ReplicaFaults, "_set_fault", set_fault)
 

@@ -14,7 +14,7 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
     flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
-    reserve                   room for what must be written on a full disk (barnabas_log/directories/room.py)
+    reserve                   room for what must be written on a full disk (barnabas_log/directories/disk_space.py)
     <offset>.damaged          what opening cut off though it had been flushed, for a person to look at; nothing reads it
     *.checkpoint              snapshots (snapshot_files.py)
     .lock                     locked while the process runs: a second one would vote twice
@@ -51,9 +51,9 @@ from barnabas_broker.metadata.metadata_log_opening import (
 from barnabas_broker.metadata.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
 from barnabas_broker.metadata.snapshot_files import SnapshotFiles
 from barnabas_log.config import LogConfig
-from barnabas_log.directories.room import Reserve, is_no_room
+from barnabas_log.directories.disk_space import Reserve, is_disk_full
 from barnabas_log.disk import Disk, File
-from barnabas_log.errors import InconsistentTopicId, NoRoom
+from barnabas_log.errors import DiskFull, InconsistentTopicId
 from barnabas_log.recovery.opening import open_partition_log
 from barnabas_log.tail import retiring, truncating
 from barnabas_log.tail.segment import LOG_SUFFIX, segment_path
@@ -155,7 +155,7 @@ class MetadataLog:
             await opened._begin_epochs(opened.snapshots()[-1])  # the drop may have been cut short behind it
         if opened.hard_state.has_begun and opened._find_lost_end(opened._end_at(opened.end_offset)) == UNKNOWN_END:
             await opened.save_hard_state(opened.hard_state._replace(has_begun=False))  # no more: what began is lost
-        await opened.when_there_is_room(opened._begin_marks)
+        await opened.when_there_is_space(opened._begin_marks)
         return opened
 
     @classmethod
@@ -309,37 +309,37 @@ class MetadataLog:
             try:
                 await self._disk.run(self._disk.write_file_atomically, self._state_path, data)
             except OSError as error:
-                await self._await_room(error)
+                await self._await_space(error)
             else:
                 break
-        self._note_room()
+        self._note_space()
         self._hard_state = state
 
-    async def when_there_is_room(self, work: Callable[[], None]) -> None:
-        """See RaftLog.when_there_is_room."""
+    async def when_there_is_space(self, work: Callable[[], None]) -> None:
+        """See RaftLog.when_there_is_space."""
         while True:
             try:
                 work()
             except OSError as error:
-                await self._await_room(error)
+                await self._await_space(error)
             else:
                 break
-        self._note_room()
+        self._note_space()
 
     async def written(self) -> None:
         """See RaftLog.written."""
         while True:
             try:
                 self._write_on()
-            except NoRoom as error:
-                await self._await_room(error)
+            except DiskFull as error:
+                await self._await_space(error)
             else:
                 break
-        self._note_room()
+        self._note_space()
 
-    async def _await_room(self, error: OSError | NoRoom) -> None:
+    async def _await_space(self, error: OSError | DiskFull) -> None:
         """Make room by the reserve, or give others time to make some. Raises what is no want of room."""
-        if not isinstance(error, NoRoom) and not is_no_room(error):
+        if not isinstance(error, DiskFull) and not is_disk_full(error):
             raise error
         if await self._disk.run(self._reserve.spend):
             logger.warning(
@@ -356,7 +356,7 @@ class MetadataLog:
             )
         await asyncio.sleep(ROOM_RETRY_S)
 
-    def _note_room(self) -> None:
+    def _note_space(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
             logger.warning("the disk of the metadata log has room again")
@@ -367,11 +367,11 @@ class MetadataLog:
         # checks every CRC once more.
         # Without room they stay queued: `written` waits for it, before anything that follows from them is said.
         self._unwritten = batches
-        with contextlib.suppress(NoRoom):
+        with contextlib.suppress(DiskFull):
             self._write_on()
 
     def _write_on(self) -> None:
-        """Append what is left of the newest batches, and write all. Raises NoRoom."""
+        """Append what is left of the newest batches, and write all. Raises DiskFull."""
         left = [batch for batch in self._unwritten if batch.base_offset >= self._log.log_end_offset]
         if left:
             self._log.tail.append_as_follower(b"".join([batch.data for batch in left]), leader_epoch=left[-1].epoch)
@@ -403,7 +403,7 @@ class MetadataLog:
             try:
                 return self._marks.note(mark)
             except OSError as error:
-                await self._await_room(error)
+                await self._await_space(error)
 
     async def flush(self) -> Offset:
         """See RaftLog.flush."""

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.metadata.meta_properties import StorageError
 from barnabas_log.directories.directory_state import DirectoryState, LostReplica
+from barnabas_log.directories.disk_space import Reserve
 from barnabas_log.directories.log_homes import STRAY_SUFFIX
-from barnabas_log.directories.room import Reserve
 from barnabas_log.directories.saved_offsets import SavedOffsets
 from barnabas_log.directories.topic_witness import read_witnesses, witness_files
 from barnabas_log.disk import RealDisk

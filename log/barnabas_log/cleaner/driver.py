@@ -35,8 +35,8 @@ from barnabas_log.cleaner.sealed import (
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
 from barnabas_log.config import LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.directories.log_directory import LogDirectory
-from barnabas_log.directories.room import is_no_room
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.unified_log import UnifiedLog
@@ -167,7 +167,7 @@ class LogCleaner:
         by_name: dict[str, tuple[LogDirectory, UnifiedLog]] = {}
         looked = 0
         for directory in self._directories:
-            if directory.error is not None or not directory.has_room:
+            if directory.error is not None or not directory.has_space:
                 continue
             for log in list(directory.logs.values()):
                 looked += 1
@@ -314,7 +314,7 @@ class LogCleaner:
         try:
             await self._disk.run(directory.saved.save_clean_offset, log, log.clean_offset)
         except OSError as error:  # without it the next start cleans once more
-            if not (is_no_room(error) or is_out_of_descriptors(error)):
+            if not (is_disk_full(error) or is_out_of_descriptors(error)):
                 raise
             logger.warning("how far %s is clean is written later: %s", log.topic_partition, error)
 
@@ -333,7 +333,7 @@ class LogCleaner:
         if not self._host.is_here(log):
             self.stats.runs_dropped += 1  # deleted amid the run: its directory has another name
             return
-        if is_no_room(error) or is_out_of_descriptors(error):
+        if is_disk_full(error) or is_out_of_descriptors(error):
             self._note_trouble(log, "room", str(error))
         else:
             self._host.fail_directory(directory, error)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_log.directories.directory_health import DirectoryHealth
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.directories.log_directory import LogDirectory
 from barnabas_log.directories.log_homes import LogHomes
-from barnabas_log.directories.room import is_no_room
 from barnabas_log.disk import Disk
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
@@ -80,7 +80,7 @@ class Checkpointing:
                 try:
                     await self._disk.run(directory.saved.save_high_watermarks, offsets)
                 except OSError as error:
-                    if is_no_room(error) and not directory.has_room:
+                    if is_disk_full(error) and not directory.has_space:
                         continue
                     # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will show.
                     logger.error("high watermarks of %s could not be written: %s", directory.path, error)

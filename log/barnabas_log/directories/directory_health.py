@@ -3,7 +3,7 @@
 May touch:  asyncio, the directories.  Must not touch: what a log contains, peers.
 Invariants: a directory that failed once is offline until the process starts again, and one that is full is not; the user of the logs
             hears of each change once.
-Read next:  room.py for when a directory is full; manager.py and checkpointing.py, which report errors here.
+Read next:  disk_space.py for when a directory is full; manager.py and checkpointing.py, which report errors here.
 
 Not obvious:
   - A full directory is watched by its free bytes, so that appends mostly end before a write fails. A write that finds no room is no
@@ -18,11 +18,11 @@ from collections.abc import Sequence
 
 from barnabas_log.config import LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.directories.log_directory import LogDirectory
 from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.directories.manager_stats import LogManagerStats
-from barnabas_log.directories.room import is_no_room
-from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.errors import DiskFull, OutOfDescriptors, StorageFailed
 from barnabas_log.tail.flush import STUCK_FLUSH_S
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -41,15 +41,15 @@ class DirectoryHealth:
         self.stats = stats
         self._config = config
 
-    async def look_at_room(self, directory: LogDirectory) -> None:
+    async def check_free_space(self, directory: LogDirectory) -> None:
         """Look at the free bytes of one directory, and report whether its logs may grow no more, or again."""
-        change = await directory.look_at_room(self._config, stays_when_full=self.listener.stays_when_full)
+        change = await directory.check_free_space(self._config, stays_when_full=self.listener.stays_when_full)
         if change is None:
             return
-        if change.has_room:
-            self.regain_room(directory)
+        if change.has_space:
+            self.regain_space(directory)
         else:
-            self.lose_room(directory, change.reason)
+            self.lose_space(directory, change.reason)
 
     def report_stuck_flush(self, directory: LogDirectory) -> None:
         """Log that a flush has not ended for long. The directory goes on: a disk may take its time, and answer."""
@@ -62,11 +62,11 @@ class DirectoryHealth:
                 stuck_s,
             )
 
-    def lose_room(self, directory: LogDirectory, reason: str) -> None:
+    def lose_space(self, directory: LogDirectory, reason: str) -> None:
         """The logs of the directory may grow no more; its user hears of it in a turn of the loop of its own."""
-        if not directory.has_room:
+        if not directory.has_space:
             return
-        directory.has_room = False
+        directory.has_space = False
         self.stats.directories_filled += 1
         logger.error(
             "log directory %s is full and takes no records until %d bytes are free: %s. Free space there, or lower the retention "
@@ -75,20 +75,20 @@ class DirectoryHealth:
             self._config.free_bytes_resume,
             reason,
         )
-        asyncio.get_running_loop().call_soon(self._report_no_room, directory)
+        asyncio.get_running_loop().call_soon(self._report_full, directory)
 
-    def regain_room(self, directory: LogDirectory) -> None:
+    def regain_space(self, directory: LogDirectory) -> None:
         """The logs of the directory may grow again; those with records that are not durable yet are flushed."""
-        directory.has_room = True
+        directory.has_space = True
         # The round that met the full disk left these records out, and a producer's retry appends nothing that would ask for another.
         for log in directory.logs.values():
             if log.flushed_end_offset < log.log_end_offset:
                 directory.rounds.request(log)
-        self.listener.on_room_changed(directory.path, True)
+        self.listener.on_space_changed(directory.path, True)
 
-    def _report_no_room(self, directory: LogDirectory) -> None:
-        if not directory.has_room and directory.error is None:
-            self.listener.on_room_changed(directory.path, False)
+    def _report_full(self, directory: LogDirectory) -> None:
+        if not directory.has_space and directory.error is None:
+            self.listener.on_space_changed(directory.path, False)
 
     def fail(self, directory: LogDirectory, error: OSError) -> None:
         """The disk failed: the directory goes offline, and its logs take nothing more."""
@@ -106,9 +106,9 @@ class DirectoryHealth:
         """What to raise when a log cannot be made or checked; the directory fails unless it is not to blame."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{directory.path}: {error}")
-        if is_no_room(error) and self.listener.stays_when_full():
-            self.lose_room(directory, str(error))
-            return NoRoom(f"{directory.path}: {error}")
+        if is_disk_full(error) and self.listener.stays_when_full():
+            self.lose_space(directory, str(error))
+            return DiskFull(f"{directory.path}: {error}")
         self.fail(directory, error)
         return StorageFailed(f"{directory.path}: {error}")
 
@@ -135,13 +135,13 @@ class DirectoryHealth:
     @property
     def full_directories(self) -> list[str]:
         """Paths of the directories that work and take no records for want of room."""
-        return [directory.path for directory in self.directories if directory.error is None and not directory.has_room]
+        return [directory.path for directory in self.directories if directory.error is None and not directory.has_space]
 
     def on_checkpoint_error(self, directory: LogDirectory, error: OSError) -> None:
         """Checkpoint files could not be written."""
         if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
             logger.warning("the checkpoints of %s are written at the next interval: %s", directory.path, error)
-        elif is_no_room(error) and self.listener.stays_when_full():
-            self.lose_room(directory, str(error))  # the files stay as they were: recovery reads more
+        elif is_disk_full(error) and self.listener.stays_when_full():
+            self.lose_space(directory, str(error))  # the files stay as they were: recovery reads more
         else:
             self.fail(directory, error)

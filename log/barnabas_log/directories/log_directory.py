@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.directories import checkpoints
 from barnabas_log.directories.directory_state import OWN_DIRECTORY, DirectoryState
+from barnabas_log.directories.disk_space import FreeSpaceMarks, Reserve
 from barnabas_log.directories.refill_names import finish_refills
 from barnabas_log.directories.removals import DELETE_SUFFIX
-from barnabas_log.directories.room import Reserve, RoomMarks
 from barnabas_log.directories.saved_offsets import SavedOffsets
 from barnabas_log.disk import Disk
 from barnabas_log.recovery.opening import open_partition_log
@@ -38,10 +38,10 @@ _OPENED_AT_ONCE: Final = 32
 """Logs that a thread opens in one go: handing over each by itself costs a fifth more CPU (measured)."""
 
 
-class RoomChange(NamedTuple):
+class SpaceChange(NamedTuple):
     """The logs of a directory may grow no more, or again."""
 
-    has_room: bool
+    has_space: bool
     reason: str
 
 
@@ -64,7 +64,7 @@ class LogDirectory:
         self.id = directory_id
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         self.error: OSError | None = None
-        self.has_room = True
+        self.has_space = True
         self.reserve = Reserve(disk, self.file(RESERVE_FILE), config.reserve_bytes)
         self.state = DirectoryState(disk, path)
         self.saved = SavedOffsets(disk, path, logs=self.logs, reserve=self.reserve)
@@ -149,7 +149,9 @@ class LogDirectory:
                 raise result
         return opened, broker_epoch
 
-    async def look_at_room(self, config: LogManagerConfig, *, stays_when_full: Callable[[], bool]) -> RoomChange | None:
+    async def check_free_space(
+        self, config: LogManagerConfig, *, stays_when_full: Callable[[], bool]
+    ) -> SpaceChange | None:
         """Look at the free bytes and keep the reserve; returns whether the logs may grow no more, or again, if that is news."""
         try:
             free_bytes, total_bytes = await self._disk.run(self._measure)
@@ -157,22 +159,22 @@ class LogDirectory:
             # Whether the disk works, appends and flushes will show.
             logger.debug("the free bytes of %s are not known: %s", self.path, error)
             return None
-        marks = RoomMarks.of(stop=config.free_bytes_min, resume=config.free_bytes_resume, total_bytes=total_bytes)
-        had_room = self.has_room
-        if not marks.has_room(free_bytes, had_room=had_room):
-            if had_room and stays_when_full():
-                return RoomChange(False, f"{free_bytes} bytes are free, log.dir.free.bytes.min is {marks.stop}")
-            if not had_room and not stays_when_full():
-                return RoomChange(True, "it fails at the next write, since nobody leads past it")
+        marks = FreeSpaceMarks.of(stop=config.free_bytes_min, resume=config.free_bytes_resume, total_bytes=total_bytes)
+        had_space = self.has_space
+        if not marks.has_space(free_bytes, had_space=had_space):
+            if had_space and stays_when_full():
+                return SpaceChange(False, f"{free_bytes} bytes are free, log.dir.free.bytes.min is {marks.stop}")
+            if not had_space and not stays_when_full():
+                return SpaceChange(True, "it fails at the next write, since nobody leads past it")
             return None
         try:
-            is_held = await self._disk.run(self.reserve.take if self.has_room else self.reserve.fits_twice)
+            is_held = await self._disk.run(self.reserve.take if self.has_space else self.reserve.fits_twice)
         except OSError as error:
             logger.warning("the reserve of %s could not be made: %s", self.path, error)
             is_held = False
-        if is_held and not self.has_room:
+        if is_held and not self.has_space:
             logger.info("log directory %s has room again: %d bytes are free", self.path, free_bytes)
-            return RoomChange(True, f"{free_bytes} bytes are free")
+            return SpaceChange(True, f"{free_bytes} bytes are free")
         return None
 
     def _measure(self) -> tuple[int, int]:

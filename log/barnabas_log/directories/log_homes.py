@@ -31,7 +31,7 @@ def choose_directory(
     named = [directory for directory in online if directory.id == directory_id]
     return min(
         named or online,
-        key=lambda candidate: (not candidate.has_room, len(candidate.logs) + promised.get(candidate, 0)),
+        key=lambda candidate: (not candidate.has_space, len(candidate.logs) + promised.get(candidate, 0)),
     )
 
 

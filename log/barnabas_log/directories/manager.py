@@ -27,13 +27,13 @@ from barnabas_log.directories import checkpoints
 from barnabas_log.directories.checkpointing import Checkpointing
 from barnabas_log.directories.directory_health import DirectoryHealth
 from barnabas_log.directories.directory_state import NO_BROKER_EPOCH, LostReplica
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.directories.log_directory import LogDirectory, open_all
 from barnabas_log.directories.log_homes import STRAY_SUFFIX, LogHomes, choose_directory
 from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.directories.manager_stats import LogManagerStats
 from barnabas_log.directories.refills import Refills
 from barnabas_log.directories.removals import DELETE_SUFFIX, Removals
-from barnabas_log.directories.room import is_no_room
 from barnabas_log.directories.topic_witness import Fate, fate_of
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
@@ -165,11 +165,11 @@ class LogManager:
             try:
                 self._disk.make_directory(directory.path)
                 self._disk.lock_directory(directory.path)
-                await self.health.look_at_room(directory)
+                await self.health.check_free_space(directory)
                 try:
                     epoch = await self._load_directory(directory)
                 except OSError as error:
-                    if not is_no_room(error) or not await self._disk.run(directory.reserve.spend):
+                    if not is_disk_full(error) or not await self._disk.run(directory.reserve.spend):
                         raise
                     epoch = await self._load_directory(directory)
                 epochs.append(epoch)
@@ -203,7 +203,7 @@ class LogManager:
             tasks.create_task(self._removals.run())
             if config.is_cleaner_enabled:
                 tasks.create_task(self.cleaner.run())
-            tasks.create_task(self._every(config.free_check_interval_ms, self.look_at_room, first_ms=0))
+            tasks.create_task(self._every(config.free_check_interval_ms, self.check_free_space, first_ms=0))
 
     async def close(self, *, broker_epoch: int = -1) -> None:
         """Stop cleanly, after `run` has ended: flush all, write every checkpoint, then the clean-shutdown file."""
@@ -218,7 +218,7 @@ class LogManager:
                 for result in await asyncio.gather(*closing, return_exceptions=True):
                     if result is not None:
                         raise result
-                if not directory.has_room:
+                if not directory.has_space:
                     await self._disk.run(directory.reserve.spend)
                 await self._disk.run(directory.saved.save, directory.saved.ends())
                 await directory.scrub.save()
@@ -305,7 +305,7 @@ class LogManager:
         """The log of a partition, with these settings; if it is not there it is made, in the directory with that id if there
         is one, else in the online directory with the fewest logs. Whether it may be made is for the caller to know.
 
-        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works, NoRoom
+        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works, DiskFull
         or OutOfDescriptors when it may be tried again later.
         """
         log = self._homes.logs.get(topic_partition)
@@ -373,7 +373,7 @@ class LogManager:
                 listener=self,
             )
         except OSError as error:
-            if is_new and is_no_room(error):
+            if is_new and is_disk_full(error):
                 with contextlib.suppress(OSError):
                     self._disk.remove_tree(path)
             raise
@@ -422,7 +422,7 @@ class LogManager:
     def give_up(self, topic_partition: TopicPartition, lost: LostReplica) -> str | None:
         """Set a log aside whose topic is not known for sure, once it is durable that the replica of that topic has lost it.
 
-        Returns where it is now, None if it is not here or its directory has failed. Raises OutOfDescriptors, NoRoom: nothing is done.
+        Returns where it is now, None if it is not here or its directory has failed. Raises OutOfDescriptors, DiskFull: nothing is done.
         """
         log = self._homes.logs.get(topic_partition)
         if log is None:
@@ -471,7 +471,7 @@ class LogManager:
                 await self._disk.run(directory.state.note_registration, broker_epoch)
                 return
             except OSError as error:
-                if is_no_room(error) and await self._disk.run(directory.reserve.spend):
+                if is_disk_full(error) and await self._disk.run(directory.reserve.spend):
                     continue
                 if not is_out_of_descriptors(error):
                     self.health.fail(directory, error)
@@ -549,22 +549,22 @@ class LogManager:
         if directory is not None:
             self.health.fail(directory, error)
 
-    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
-        """See LogListener.on_no_room."""
+    def on_disk_full(self, log: UnifiedLog, error: OSError) -> bool:
+        """See LogListener.on_disk_full."""
         directory = self._homes.directories.get(log)
         if directory is None or not self.health.listener.stays_when_full():
             return False
-        self.health.lose_room(directory, str(error))
+        self.health.lose_space(directory, str(error))
         return True
 
     # -- room ------------------------------------------------------------------------------------------------------
 
-    async def look_at_room(self) -> None:
+    async def check_free_space(self) -> None:
         """Look at the free bytes of every online directory, and report whose logs may grow no more, or again; and whose disk
         does not answer."""
         for directory in self._directories:
             if directory.error is None:
-                await self.health.look_at_room(directory)
+                await self.health.check_free_space(directory)
                 self.health.report_stuck_flush(directory)
         if self.health.full_directories:
             await self.apply_retention()

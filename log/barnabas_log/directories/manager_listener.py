@@ -25,7 +25,7 @@ class LogManagerListener:
     def on_directory_failed(self, directory: str, error: OSError) -> None:
         """The directory went offline, once for all; its logs take nothing more."""
 
-    def on_room_changed(self, directory: str, has_room: bool) -> None:
+    def on_space_changed(self, directory: str, has_space: bool) -> None:
         """Whether the directory's logs may grow has changed. Comes in a turn of the loop of its own, never amid a write."""
 
     def may_compact(self) -> bool:

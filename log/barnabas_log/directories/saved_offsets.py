@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from barnabas_log.directories import checkpoints
 from barnabas_log.directories.checkpoint_twins import Settled, encode_twin, few_of, is_start_doubted, settle
 from barnabas_log.directories.directory_state import OWN_DIRECTORY, write_own_file
-from barnabas_log.directories.room import Reserve, is_no_room
+from barnabas_log.directories.disk_space import Reserve, is_disk_full
 from barnabas_log.disk import Disk
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
@@ -313,7 +313,7 @@ class SavedOffsets:
         try:
             self._write_both(name, offsets)
         except OSError as error:
-            if not is_no_room(error) or not self._reserve.spend():
+            if not is_disk_full(error) or not self._reserve.spend():
                 raise
             self._write_both(name, offsets)
 

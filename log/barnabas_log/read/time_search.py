@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import DiskFull
 from barnabas_log.read.batch_times import BatchTimes
 from barnabas_log.read.true_times import is_doubtful, is_judged, judge, judge_from
 from barnabas_log.recovery.segment_note import TrueTime
@@ -175,7 +175,7 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None, times: BatchTimes 
     surely does, if it is known (true_times.py). Of a compacted log any may not, since the header of an emptied batch keeps its time:
     there, up to COMPACTED_MAX are searched. Raises StorageFailed or OutOfDescriptors.
     """
-    with contextlib.suppress(NoRoom):
+    with contextlib.suppress(DiskFull):
         log.tail.write_pending()
     start, segments = log.log_start_offset, log.segments
     first = segments.floor(start)

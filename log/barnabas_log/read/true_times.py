@@ -20,7 +20,7 @@ from heapq import heappush, heapreplace
 from typing import Final
 
 from barnabas_log.descriptors import is_out_of_descriptors
-from barnabas_log.directories.room import is_no_room
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.disk import Disk
 from barnabas_log.read.batch_times import BatchTimes, DatedOffset
 from barnabas_log.recovery.segment_note import TrueTime, decode_note, encode_note
@@ -79,7 +79,7 @@ def judge(disk: Disk, segment: LogSegment, *, is_sealed: bool, times: BatchTimes
         try:
             disk.write_file_atomically(path, encode_note(numbers))
         except OSError as error:
-            if not (is_no_room(error) or is_out_of_descriptors(error)):
+            if not (is_disk_full(error) or is_out_of_descriptors(error)):
                 raise
     return found
 

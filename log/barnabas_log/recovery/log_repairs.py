@@ -58,7 +58,7 @@ class LogRepairs:
 
     async def check(self, log: UnifiedLog, base_offset: int) -> bool:
         """Check a segment now; False when nothing can be said of it, for it has gone or was cut meanwhile. Raises StorageFailed,
-        OutOfDescriptors, and NoRoom where an index is to be made again."""
+        OutOfDescriptors, and DiskFull where an index is to be made again."""
         directory = self._homes.directories.get(log)
         if directory is None or directory.error is not None:
             return False

@@ -9,7 +9,7 @@ Read next:  recovery.py, which reads what is there; unified_log.py, which is ret
 from __future__ import annotations
 
 from barnabas_log.config import LogConfig
-from barnabas_log.directories.room import is_no_room
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.directories.topic_witness import (
     Fate,
     Identity,
@@ -102,7 +102,7 @@ def open_partition_log(
         try:
             log.forgotten.load(log_end=log.log_end_offset, may_have_gaps=log.tail.has_gaps)
         except OSError as error:
-            if not is_no_room(error):
+            if not is_disk_full(error):
                 raise
             log.forgotten.publish(log.log_end_offset)
     for base_offset in {damage.segment for damage in recovered.damage}:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas_log.disk import File
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import DiskFull
 from barnabas_log.recovery.scrub import CheckFacts, DamagedRange
 from barnabas_log.tail.producer_replay import replay_producers
 from barnabas_log.tail.producer_snapshots import remove_snapshots_after
@@ -134,7 +134,7 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
         return False
     try:
         log.tail.write_pending(is_forced=True)
-    except NoRoom:
+    except DiskFull:
         return False
     try:
         replay_producers(state, list(log.segments), end_offset=log.log_end_offset)

@@ -30,7 +30,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from barnabas_log.descriptors import is_out_of_descriptors
-from barnabas_log.directories.room import is_no_room
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.read.offset_index import OffsetIndex
@@ -294,7 +294,7 @@ class Scrubber:
             try:
                 await self._disk.run(self._disk.write_file_atomically, self._path, content)
             except OSError as error:
-                if not (is_no_room(error) or is_out_of_descriptors(error)):
+                if not (is_disk_full(error) or is_out_of_descriptors(error)):
                     raise
                 logger.info("%s is written later: %s", self._path, error)
                 return

@@ -34,7 +34,7 @@ class LogListener(Protocol[LogT]):
 
     def on_gap(self, log: LogT) -> None:
         """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery
-        may take the gap for rot. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
+        may take the gap for rot. Raises StorageFailed, DiskFull or OutOfDescriptors: then nothing is appended."""
         ...
 
     def on_index_doubted(self, log: LogT, base_offset: int) -> None:
@@ -45,7 +45,7 @@ class LogListener(Protocol[LogT]):
         """A write failed; the log takes nothing more."""
         ...
 
-    def on_no_room(self, log: LogT, error: OSError) -> bool:
+    def on_disk_full(self, log: LogT, error: OSError) -> bool:
         """A write found no room. Returns whether the log may wait for room with what is queued; else it has failed."""
         ...
 
@@ -75,6 +75,6 @@ class NoListener:
     def on_storage_failed(self, log: object, error: OSError) -> None:
         """The log remembers it by itself."""
 
-    def on_no_room(self, log: object, error: OSError) -> bool:
+    def on_disk_full(self, log: object, error: OSError) -> bool:
         """The log may wait."""
         return True

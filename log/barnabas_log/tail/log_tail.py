@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.descriptors import is_out_of_descriptors
-from barnabas_log.directories.room import is_no_room
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.disk import Disk
 from barnabas_log.errors import (
     BatchPassesSegment,
+    DiskFull,
     InvalidBatch,
-    NoRoom,
     OutOfDescriptors,
     OutOfOrderSequence,
     ProducersInDoubt,
@@ -301,7 +301,7 @@ class LogTail:
                 self._write((batches,))
             except OutOfDescriptors:
                 logger.debug("%s: a write waits for a descriptor", self.directory)
-            except NoRoom:
+            except DiskFull:
                 self._pending.append(bytes(batches))
                 self._pending_bytes += len(batches)
                 raise
@@ -316,7 +316,7 @@ class LogTail:
         """Write what is queued, with one system call. It may be delayed, unless forced: by a slow flush, or
         for want of a descriptor.
 
-        Raises StorageFailed, now and from then on; NoRoom on a full disk, where it may be called again; if forced,
+        Raises StorageFailed, now and from then on; DiskFull on a full disk, where it may be called again; if forced,
         OutOfDescriptors.
         """
         pending = self._pending
@@ -345,14 +345,14 @@ class LogTail:
         self._pending, self._pending_bytes = [], 0
 
     def _write(self, parts: Sequence[Buffer]) -> None:
-        """Write all that is not written yet. Raises StorageFailed; OutOfDescriptors before anything is written, NoRoom with
+        """Write all that is not written yet. Raises StorageFailed; OutOfDescriptors before anything is written, DiskFull with
         nothing of it left in the file."""
         active = self.active
         size_bytes = active.file.size_bytes
         try:
             active.file.append(parts)
         except OSError as error:
-            if is_no_room(error):
+            if is_disk_full(error):
                 active.file.truncate(size_bytes)
             raise self._refuse(error) from error
         self.durability.written_end_offset = self.log_end_offset
@@ -423,7 +423,7 @@ class LogTail:
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if self._pending_bytes >= PENDING_BYTES_MAX:
             # without room it stays queued, as it does until the next write
-            with contextlib.suppress(NoRoom):
+            with contextlib.suppress(DiskFull):
                 self.write_pending()
         return new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
 
@@ -479,8 +479,8 @@ class LogTail:
 
     def _refuse(self, error: OSError) -> KafkaError:
         """For what can be tried again as it is: want of room is no failure there."""
-        if is_no_room(error) and self.listener.on_no_room(self._log, error):
-            return NoRoom(f"{self.directory}: {error}")
+        if is_disk_full(error) and self.listener.on_disk_full(self._log, error):
+            return DiskFull(f"{self.directory}: {error}")
         return self.failed_by(error)
 
     def failed_by(self, error: OSError) -> KafkaError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from barnabas_log.directories.room import is_no_room
+from barnabas_log.directories.disk_space import is_disk_full
 from barnabas_log.disk import Disk
 from barnabas_log.tail.aborted_transactions import AbortedTransaction
 from barnabas_log.tail.producer_snapshots import encode_snapshot, list_snapshots, load_newest_snapshot, snapshot_path
@@ -150,6 +150,6 @@ def keep_producers(disk: Disk, directory: str, producers: ProducerState, *, sinc
     try:
         disk.write_file_atomically(snapshot_path(directory, producers.end_offset), encode_snapshot(producers))
     except OSError as error:
-        if not is_no_room(error):
+        if not is_disk_full(error):
             raise
         logger.warning("%s: no room for a snapshot of its producers: the next roll writes one", directory)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from barnabas_log.directories.checkpoints import START_OVER_FILE, write_start_over
-from barnabas_log.errors import CorruptCheckpoint, NoRoom
+from barnabas_log.errors import CorruptCheckpoint, DiskFull
 from barnabas_log.recovery.segment_proof import Gaps, rebuild_segment
 from barnabas_log.tail.log_tail import STEP_DESCRIPTORS
 from barnabas_log.tail.producer_replay import load_producers
@@ -44,7 +44,7 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
             offset = damage.first_offset  # where its batches begin is not known any more
     try:
         log.tail.write_pending(is_forced=True)
-    except NoRoom:
+    except DiskFull:
         # Of what was never in the file, nothing was promised: the log may as well end before it.
         log.tail.drop_unwritten()
         if offset >= log.written_end_offset:

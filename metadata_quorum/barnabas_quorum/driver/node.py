@@ -411,7 +411,7 @@ class QuorumNode:
             logger.info("cutting the metadata log from %d to %d", log.end_offset, ready.truncate_to)
             await log.truncate_to(ready.truncate_to)
         for part in ready.snapshot_parts:
-            await log.when_there_is_room(partial(log.write_snapshot_part, part.snapshot_id, part.position, part.data))
+            await log.when_there_is_space(partial(log.write_snapshot_part, part.snapshot_id, part.position, part.data))
             self._snapshots.downloading = part.snapshot_id
         if ready.install is not None:
             await self._snapshots.install(ready.install)

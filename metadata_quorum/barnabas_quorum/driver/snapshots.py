@@ -186,7 +186,7 @@ class SnapshotWriter:
             end_offset=snapshot_id.end_offset,
         )
         for data in batches:
-            await self._log.when_there_is_room(partial(self._log.write_snapshot_part, snapshot_id, position, data))
+            await self._log.when_there_is_space(partial(self._log.write_snapshot_part, snapshot_id, position, data))
             position += len(data)
             await asyncio.sleep(SLICE_PAUSE_S)
         while self._refusal(snapshot_id) is None and self._flushed_end() < snapshot_id.end_offset:

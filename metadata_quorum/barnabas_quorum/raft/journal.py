@@ -82,7 +82,7 @@ class RaftLog(Protocol):
         """Return once everything appended is written: at once, or when a full disk has room again."""
         ...
 
-    async def when_there_is_room(self, work: Callable[[], None]) -> None:
+    async def when_there_is_space(self, work: Callable[[], None]) -> None:
         """Run `work`, which writes to the page cache; if the disk is full, again when there is room. Raises what `work` raises
         for any other reason."""
         ...

@@ -64,7 +64,7 @@ class FetcherPool:
         """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write; or it is to be
         filled anew."""
         leader_id = partition.leader_id
-        if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_room:
+        if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_space:
             return
         if partition.missed_below > NO_OFFSET:
             return

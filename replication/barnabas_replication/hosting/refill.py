@@ -62,7 +62,7 @@ async def fill_anew(
             and (partition.leader_id, partition.leader_epoch) == (leader_id, epoch)
             and not partition.is_leader
             and partition.storage_error is None
-            and partition.has_room
+            and partition.has_space
             and partition.is_known_out_of_sync
         )
 

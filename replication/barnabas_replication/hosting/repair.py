@@ -286,7 +286,7 @@ class Repairs:
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
                 self._logs.repairs.request_check(log)
         elif step is RepairStep.REFILL:
-            if sum(each.is_being_filled for each in self._patients.values()) < REFILLS_MAX and partition.has_room:
+            if sum(each.is_being_filled for each in self._patients.values()) < REFILLS_MAX and partition.has_space:
                 patient.is_being_filled = True
                 tasks.create_task(self._refill(name, partition, patient))
         elif step is RepairStep.WAIT:

@@ -4,7 +4,7 @@ May touch:  hosted partitions, the pools of fetchers and appends, the log manage
 Invariants: the cluster learns of a fault only where its metadata.version knows faults; a full directory stays a fault of its
             replicas until it has room; a replica that has lost records leads nothing until it is refilled, or until the cluster,
             which knew of it, has made it leader all the same (an operator's unclean election).
-Read next:  repair.py, which makes corrupt replicas whole; barnabas_log/directories/room.py.
+Read next:  repair.py, which makes corrupt replicas whole; barnabas_log/directories/disk_space.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplicaFaults:
         producers were read."""
         log = partition.log
         if partition.log_directory in self._full_directories:
-            partition.set_room(False)
+            partition.set_has_space(False)
         # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
         is_known_corrupt = registration.fault_of(self._hosted.broker_id) is ReplicaFault.CORRUPT
         partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
@@ -118,36 +118,36 @@ class ReplicaFaults:
                 partition,
                 is_corrupt=fault is ReplicaFault.CORRUPT or (partition.is_corrupt and fault is not None),
                 is_lost=partition.is_lost and fault is not None,
-                has_room=not is_full,
+                has_space=not is_full,
             )
 
-    def note_room(self, directory: str, has_room: bool) -> None:
-        """Whether logs in that log directory may grow: for logs to be opened; `spread_room` for those that are."""
-        if has_room:
+    def note_space(self, directory: str, has_space: bool) -> None:
+        """Whether logs in that log directory may grow: for logs to be opened; `spread_space` for those that are."""
+        if has_space:
             self._full_directories.discard(directory)
         else:
             self._full_directories.add(directory)
 
-    def spread_room(self, directory: str, has_room: bool) -> None:
+    def spread_space(self, directory: str, has_space: bool) -> None:
         """Whether the partitions in that log directory may grow."""
         for partition in tuple(self._hosted.partitions.values()):
             if partition.log_directory == directory:
                 self._set_fault(
-                    partition, is_corrupt=partition.is_corrupt, is_lost=partition.is_lost, has_room=has_room
+                    partition, is_corrupt=partition.is_corrupt, is_lost=partition.is_lost, has_space=has_space
                 )
 
-    def _set_fault(self, partition: Partition, *, is_corrupt: bool, is_lost: bool, has_room: bool) -> None:
-        before, had_room = partition.fault, partition.has_room
+    def _set_fault(self, partition: Partition, *, is_corrupt: bool, is_lost: bool, has_space: bool) -> None:
+        before, had_space = partition.fault, partition.has_space
         partition.is_corrupt = is_corrupt
         if partition.is_lost and not is_lost:
             partition.is_lost = False
             self._logs.forget_lost(partition.topic_partition)  # before the cluster hears of it
-        if has_room != had_room:
-            partition.set_room(has_room)
+        if has_space != had_space:
+            partition.set_has_space(has_space)
             if not partition.is_leader:
                 self._fetchers.stop(partition)
                 self._fetchers.begin(partition)
-            elif has_room:
+            elif has_space:
                 # What waits to be written since the disk was full; produces may still wait for it.
                 self._appends.note_dirty(partition)
         if partition.fault is not before:

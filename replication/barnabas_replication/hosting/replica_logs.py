@@ -20,7 +20,7 @@ from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.directories.directory_state import LostReplica
 from barnabas_log.directories.manager import LogManager, NewLog
 from barnabas_log.directories.topic_witness import Fate, Identity, fate_of
-from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.errors import DiskFull, OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
@@ -87,7 +87,7 @@ class ReplicaLogs:
                     return NotOpened.IMAGE_TOO_OLD
                 try:
                     self._give_up(found, fate, topic_id)
-                except (OutOfDescriptors, NoRoom) as error:
+                except (OutOfDescriptors, DiskFull) as error:
                     logger.warning("%s: it is set aside later: %s", topic_partition, error)
                     return NotOpened.NO_DESCRIPTOR
                 if logs.get(topic_partition) is found:
@@ -223,7 +223,7 @@ def _not_opened(topic_partition: TopicPartition, error: Exception) -> NotOpened:
     if isinstance(error, OutOfDescriptors):
         logger.debug("%s cannot be opened yet: %s", topic_partition, error)
         return NotOpened.NO_DESCRIPTOR
-    if isinstance(error, NoRoom):
+    if isinstance(error, DiskFull):
         logger.info("%s: its log is made when there is room: %s", topic_partition, error)
         return NotOpened.NO_ROOM
     if not isinstance(error, OSError | StorageFailed):

@@ -11,7 +11,7 @@ from barnabas_broker.metadata.metadata_log import RESERVE_FILE, MetadataLog
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_wire.kafka.ids import Epoch, Offset
 from tests.broker.metadata.test_metadata_log import VOTED, batches, begin
-from tests.log.test_room import FullDisk
+from tests.log.test_disk_space import FullDisk
 from tests.support.turns import turns
 
 DIRECTORY = "node/__cluster_metadata-0"

@@ -1,11 +1,11 @@
-"""Room on a disk: what a full one is, when a directory takes records again, and a reserve for what must still be written.
+"""Space on a disk: what a full one is, when a directory takes records again, and a reserve for what must still be written.
 
 May touch:  the Disk it is given.     Must not touch: logs, clocks, asyncio.
 Invariants: a directory that ran full takes records again only above a second, higher mark, and once the reserve is there again;
-            the reserve is a file of real blocks, so that removing it makes room.
+            the reserve is a file of real blocks, so that removing it frees space.
 Read next:  manager.py, which watches each log directory; barnabas_broker/metadata/metadata_log.py, which has a reserve of its own.
 
-Differs from Kafka, which takes a full disk for a broken one and stops: nothing is lost by a write that found no room, and reads
+Differs from Kafka, which takes a full disk for a broken one and stops: nothing is lost by a write that found no space, and reads
 need none. A flush that finds none is another matter (manager.py fails the directory): the pages may be gone from memory.
 """
 
@@ -19,16 +19,16 @@ from barnabas_log.disk import Disk
 
 STOP_SHARE, RESUME_SHARE = 16, 8
 """On a small file system the marks are at most this part of it, or a small disk would never take anything."""
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _BLOCK = bytes(64 * 1024)
 
 
-def is_no_room(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that the disk or a quota is full, and nothing worse."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
-class RoomMarks(NamedTuple):
+class FreeSpaceMarks(NamedTuple):
     """Free bytes of a directory's file system."""
 
     stop: int
@@ -37,18 +37,18 @@ class RoomMarks(NamedTuple):
     """From this on it is again."""
 
     @classmethod
-    def of(cls, *, stop: int, resume: int, total_bytes: int) -> RoomMarks:
+    def of(cls, *, stop: int, resume: int, total_bytes: int) -> FreeSpaceMarks:
         """The wanted marks, on a file system of that size."""
         low = min(stop, total_bytes // STOP_SHARE)
         return cls(low, max(low, min(resume, total_bytes // RESUME_SHARE)))
 
-    def has_room(self, free_bytes: int, *, had_room: bool) -> bool:
+    def has_space(self, free_bytes: int, *, had_space: bool) -> bool:
         """Whether records may be appended; between the marks it stays as it was, so that leadership does not flap."""
-        return free_bytes >= (self.stop if had_room else self.resume)
+        return free_bytes >= (self.stop if had_space else self.resume)
 
 
 class Reserve:
-    """A file that holds room for what must be written when the disk is full. Its methods block."""
+    """A file that holds space for what must be written when the disk is full. Its methods block."""
 
     def __init__(self, disk: Disk, path: str, size_bytes: int) -> None:
         self.is_held = False
@@ -57,7 +57,7 @@ class Reserve:
         self._size_bytes = size_bytes
 
     def take(self) -> bool:
-        """Have the file there, whole; returns whether it is. Raises OSError for anything but want of room."""
+        """Have the file there, whole; returns whether it is. Raises OSError for anything but want of space."""
         if not self.is_held and self._size_bytes:
             self.is_held = self._fill(self._path)
         return self.is_held or not self._size_bytes
@@ -80,7 +80,7 @@ class Reserve:
             while (missing := self._size_bytes - file.size_bytes) > 0:
                 file.append([_BLOCK[:missing]])
         except OSError as error:
-            if not is_no_room(error):
+            if not is_disk_full(error):
                 raise
             with contextlib.suppress(OSError):
                 self._disk.remove(path)
@@ -90,7 +90,7 @@ class Reserve:
         return True
 
     def spend(self) -> bool:
-        """Remove the file; returns whether that made room. A file of an earlier process counts too."""
+        """Remove the file; returns whether that freed space. A file of an earlier process counts too."""
         was_there = self.is_held or self._disk.exists(self._path)
         self.is_held = False
         self._disk.remove(self._path)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from barnabas_log.config import LogConfig, LogManagerConfig
+from barnabas_log.directories.disk_space import FreeSpaceMarks, Reserve, is_disk_full
 from barnabas_log.directories.log_directory import RESERVE_FILE
 from barnabas_log.directories.manager import LogManager
 from barnabas_log.directories.manager_listener import LogManagerListener
-from barnabas_log.directories.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.disk import File
-from barnabas_log.errors import NoRoom
+from barnabas_log.errors import DiskFull
 from barnabas_log.memory_disk import MemoryDisk, MemoryFile
 from barnabas_log.recovery.opening import open_partition_log
 from barnabas_log.tail import truncating
@@ -119,7 +119,7 @@ def test_a_write_without_room_is_cut_back_waits_and_goes_on(error: int) -> None:
     disk.left = size // 2
     append(log, 3)
     for _ in range(2):
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             log.tail.write_pending()
         assert (log.written_end_offset, log.log_end_offset, log.is_failed) == (1, 4, False)
         assert len(disk.names["d/t-0/00000000000000000000.log"].content) == size, "no torn batch stays behind"
@@ -146,7 +146,7 @@ def test_a_follower_without_room_keeps_what_came_and_may_cut_it_again() -> None:
         for base in (0, 1, 2):
             log.tail.append_as_follower(batch(1, base_offset=base, leader_epoch=1), leader_epoch=Epoch(1))
         disk.left = 10
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             log.tail.append_as_follower(batch(4, base_offset=3, leader_epoch=1), leader_epoch=Epoch(1))
         assert (log.written_end_offset, log.log_end_offset) == (3, 7)
         truncating.truncate_to(log, Offset(cut))
@@ -169,7 +169,7 @@ def test_a_roll_without_room_appends_nothing_and_is_done_again() -> None:
         disk.left = left
         try:
             append(log)
-        except NoRoom:
+        except DiskFull:
             assert log.log_end_offset == 2
             disk.left = 1 << 20
             append(log)
@@ -184,18 +184,18 @@ def test_a_roll_without_room_appends_nothing_and_is_done_again() -> None:
 
 
 def test_marks_keep_their_distance_and_leave_a_small_disk_its_use() -> None:
-    marks = RoomMarks.of(stop=32 * MIB, resume=64 * MIB, total_bytes=1 << 40)
+    marks = FreeSpaceMarks.of(stop=32 * MIB, resume=64 * MIB, total_bytes=1 << 40)
     assert marks == (32 * MIB, 64 * MIB)
     assert [
-        marks.has_room(free * MIB, had_room=had) for free, had in ((31, True), (33, True), (33, False), (64, False))
+        marks.has_space(free * MIB, had_space=had) for free, had in ((31, True), (33, True), (33, False), (64, False))
     ] == [
         False,
         True,
         False,
         True,
     ]
-    assert RoomMarks.of(stop=32 * MIB, resume=64 * MIB, total_bytes=16 * MIB) == (MIB, 2 * MIB)
-    assert RoomMarks.of(stop=0, resume=0, total_bytes=MIB).has_room(0, had_room=True)
+    assert FreeSpaceMarks.of(stop=32 * MIB, resume=64 * MIB, total_bytes=16 * MIB) == (MIB, 2 * MIB)
+    assert FreeSpaceMarks.of(stop=0, resume=0, total_bytes=MIB).has_space(0, had_space=True)
 
 
 def test_a_reserve_is_whole_or_not_there_and_spending_it_makes_room() -> None:
@@ -213,8 +213,8 @@ def test_a_reserve_is_whole_or_not_there_and_spending_it_makes_room() -> None:
 
 
 def test_only_want_of_room_is_want_of_room() -> None:
-    assert is_no_room(OSError(errno.ENOSPC, "x")) and is_no_room(OSError(errno.EDQUOT, "x"))
-    assert not is_no_room(OSError(errno.EIO, "x")) and not is_no_room(OSError(errno.EMFILE, "x"))
+    assert is_disk_full(OSError(errno.ENOSPC, "x")) and is_disk_full(OSError(errno.EDQUOT, "x"))
+    assert not is_disk_full(OSError(errno.EIO, "x")) and not is_disk_full(OSError(errno.EMFILE, "x"))
 
 
 # --- the manager ----------------------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ class Listener(LogManagerListener):
         self._heard = heard
         self._stays_when_full = stays_when_full
 
-    def on_room_changed(self, directory: str, has_room: bool) -> None:
-        self._heard.append(has_room)
+    def on_space_changed(self, directory: str, has_space: bool) -> None:
+        self._heard.append(has_space)
 
     def stays_when_full(self) -> bool:
         return self._stays_when_full
@@ -263,7 +263,7 @@ async def test_a_directory_stops_below_one_mark_and_goes_on_above_the_other() ->
         assert f"d/{RESERVE_FILE}" in disk.names
         for left, full in ((9_999, True), (19_999, True), (20_000, False), (10_000, False)):
             disk.left = left
-            await manager.look_at_room()
+            await manager.check_free_space()
             await turns()
             assert bool(manager.health.full_directories) is full
         assert heard == [False, True] and manager.stats.directories_filled == 1
@@ -277,7 +277,7 @@ async def test_a_disk_that_does_not_answer_is_reported_while_it_does_not(
         for age_s in (4.9, 7.0, 0.0):
             monkeypatch.setattr(rounds, "oldest_s", lambda age_s=age_s: age_s)
             caplog.clear()
-            await manager.look_at_room()
+            await manager.check_free_space()
             assert ("a flush of log directory d has not ended for 7 s" in caplog.text) is (age_s == 7.0)
 
 
@@ -290,17 +290,17 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
         monkeypatch.setattr(disk, "free_bytes", lambda path: 1 << 30)
         disk.left = 10
         append(log)
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             log.tail.write_pending()
         await manager.checkpoints.write_offsets()
         await turns()
         assert heard == [False] and manager.health.online_directories == ["d"] and not log.is_failed
         assert disk.names["d/recovery-point-offset-checkpoint"].content, "written in the room that is kept for it"
         disk.left = 0
-        await manager.look_at_room()
+        await manager.check_free_space()
         assert manager.health.full_directories == ["d"]
         disk.left = 1 << 20
-        await manager.look_at_room()
+        await manager.check_free_space()
         assert manager.health.full_directories == [] and heard == [False, True]
 
 
@@ -312,14 +312,14 @@ async def test_what_found_no_room_is_written_and_flushed_when_there_is_room(is_r
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         disk.left = 10
         append(log)
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             log.tail.write_pending()
         await turns()
         assert manager.health.full_directories == ["d"]
         disk.left = 1 << 20
         if is_read:
             log.tail.write_pending(is_forced=True)  # as a reader does
-        await manager.look_at_room()
+        await manager.check_free_space()
         await turns()
         assert log.flushed_end_offset == log.log_end_offset > 0
 
@@ -330,7 +330,7 @@ async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> 
         manager.serve(Listener(heard, stays_when_full=False))
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         disk.left = 100
-        await manager.look_at_room()
+        await manager.check_free_space()
         await turns()
         assert heard == [] and manager.health.full_directories == []
         disk.left = 10
@@ -344,7 +344,7 @@ async def test_a_log_that_cannot_be_made_leaves_nothing_and_is_made_when_there_i
     disk = FullDisk()
     async with managed(disk) as (manager, _):
         disk.left = 0
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             manager.get_or_create(TP, TOPIC_ID, LogConfig())
         assert not disk.exists("d/t-0") and manager.health.online_directories == ["d"]
         disk.left = 1 << 20
@@ -377,7 +377,7 @@ async def test_a_start_on_a_full_disk_opens_what_is_there() -> None:
         log.tail.write_pending()
     disk.left = 0
     async with managed(disk) as (manager, heard):
-        await manager.look_at_room()
+        await manager.check_free_space()
         await turns()
         found = manager.get(TP)
         assert found is not None and found.log_end_offset == 3
