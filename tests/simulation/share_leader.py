@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from barnabas_coordination.share.acquiring import AcquireRequest, BatchSpan
-from barnabas_coordination.share.partition import Acknowledgement, Letter, SharePartition, Write
+from barnabas_coordination.share.partition import Acknowledgement, SharePartition, Write
+from barnabas_coordination.share.waiting_letters import Letter
 from barnabas_coordination.share.window import Run
 from barnabas_coordination.share_settings import ShareSettings
 from barnabas_coordination.share_state.messages import DeliveryState, ShareState

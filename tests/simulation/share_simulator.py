@@ -19,7 +19,8 @@ from functools import partial
 from random import Random
 
 from barnabas_coordination.share.acquiring import AcquireRequest
-from barnabas_coordination.share.partition import Letter, Write
+from barnabas_coordination.share.partition import Write
+from barnabas_coordination.share.waiting_letters import Letter
 from barnabas_coordination.share_settings import ShareSettings
 from barnabas_coordination.share_state.messages import ShareKey
 from barnabas_simulation.fault_list import FaultList

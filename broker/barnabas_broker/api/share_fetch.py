@@ -36,7 +36,7 @@ from barnabas_broker.api.share_acknowledge import (
 )
 from barnabas_broker.api.slot import ResponseSlot
 from barnabas_broker.security.access import Access
-from barnabas_coordination.share.leader import ShareFetch, ShareOutcome
+from barnabas_coordination.share.parked_fetches import ShareFetch, ShareOutcome
 from barnabas_coordination.share.partition import Acknowledgement
 from barnabas_coordination.share.sessions import (
     ENDS,

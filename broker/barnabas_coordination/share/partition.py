@@ -4,7 +4,7 @@ May touch:  the window.               Must not touch: asyncio, clock, log, netwo
 Invariants: what an acknowledgement asks for counts once it is written, as a whole or not at all; a lock ends; a record that was delivered
             as often as it may be is never available again; the start offset never falls; an offset is among the dead letters only after
             it was written as ARCHIVING, and ARCHIVED only after that.
-Read next:  acquiring.py, window.py; leader.py, which performs what this decides.
+Read next:  acquiring.py, window.py, waiting_letters.py; led_partition.py, which performs what this decides.
 
 One write is under way at a time; what changes meanwhile goes out with the next one, whatever the number of requests.
 
@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas_coordination.share.acquiring import Acquired, AcquireRequest, Acquisition, BatchSpan, room_in
+from barnabas_coordination.share.waiting_letters import Letter, WaitingLetters
 from barnabas_coordination.share.window import NOT_EXAMINED, Change, Run, Window
 from barnabas_coordination.share_settings import ShareSettings
 from barnabas_coordination.share_state.messages import DeliveryState, ShareState, StateBatch
@@ -37,11 +38,6 @@ from barnabas_wire.kafka.messages.share_acknowledge import AcknowledgeType
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED, DeliveryState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = DeliveryState.ARCHIVING, DeliveryState.ARCHIVED
-LETTERS_MAX: Final = 500
-"""Dead letters of one take."""
-LETTER_RETRY_MS: Final = 1_000
-"""Pause after a dead letter could not be written; doubled with each further failure, up to the next."""
-LETTER_RETRY_MS_MAX: Final = 60_000
 WRITE_RETRY_MS: Final = 1_000
 """Pause after a write failed that nobody waits for."""
 
@@ -78,47 +74,6 @@ class Write(NamedTuple):
     """What it has that nobody waits for."""
 
 
-class Letter(NamedTuple):
-    """An offset that was given up, for the dead letters."""
-
-    offset: Offset
-    deliveries: int
-    is_rejected: bool
-    """Rejected by a member; else delivered too often."""
-    attempts: int = 0
-    """How often it could not be written."""
-    at_ms: int = 0
-    """When to try again."""
-
-
-class ShareDescription(NamedTuple):
-    """How a share partition is, for whoever asks why it does not go on."""
-
-    start_offset: Offset
-    end_offset: Offset
-    """The last offset in flight; the one before the start offset if none is."""
-    in_flight: int
-    acquired: int
-    available: int
-    """Ready to be delivered again."""
-    delayed: int
-    archiving: int
-    """Given up, and not yet among the dead letters."""
-    held_letters: int
-    """Dead letters that could not be written and are tried again."""
-    complete: int
-    oldest_lock_ms: int
-    """When the record that is acquired longest was acquired; 0: none is."""
-    next_due_ms: int
-    """When the next delayed record is due; 0: none is."""
-    deliveries: tuple[tuple[int, int], ...]
-    """(count, offsets) of what is in flight and not complete, rising."""
-    is_full: bool
-    """Whether nothing new is delivered until something is complete."""
-    is_bound_by_delayed: bool
-    """Whether that is because as many records wait for their time as may."""
-
-
 class SharePartition:
     """The core. Every method is synchronous; now_ms is the wall clock, ms since 1970."""
 
@@ -137,13 +92,7 @@ class SharePartition:
         self._write: Write | None = None
         """Under way."""
         self._retry_ms = 0
-        self._letters: list[Letter] = []
-        self._posting: dict[Offset, Letter] = {}
-        """Under way."""
-        self._owed: list[tuple[Letter, Change | None]] = []
-        """Letters of records that the log has no more, with the change that gave them up: posted once a write from now on succeeds."""
-        self._proving: list[tuple[Letter, Change | None]] = []
-        """The same, posted once the write under way succeeds."""
+        self.letters = WaitingLetters()
         self._examined = int(start_offset) - 1
         """Up to here it is known which records are not due."""
         self._due: deque[tuple[int, int]] = deque()
@@ -170,7 +119,7 @@ class SharePartition:
             elif batch.state is ARCHIVING:
                 run.is_rejected = batch.deliveries < self.settings.delivery_count_limit
                 run.is_posted = True
-                self._post(run)
+                self.letters.add(run)
             window.append(run)
             next_offset = batch.last + 1
         self._examined = window.end
@@ -388,9 +337,10 @@ class SharePartition:
     def alarm_ms(self) -> int | None:
         """When to call again, be it tick, take_write or take_letters; None: when something happens."""
         times = [self._alarms[0][0]] if self._alarms else []
-        if self._letters and not self._posting:
-            times.append(min(letter.at_ms for letter in self._letters))
-        if (self._dirty or self._owed) and self._write is None:
+        letters_ms = self.letters.next_ms
+        if letters_ms is not None:
+            times.append(letters_ms)
+        if (self._dirty or self.letters.is_owing) and self._write is None:
             times.append(self._retry_ms)
         return min(times, default=None)
 
@@ -452,7 +402,7 @@ class SharePartition:
         gone = self.window.drop_below(offset)
         for run in gone:
             if run.target is ARCHIVING and not run.is_posted:
-                self._owed += [(letter, run.change) for letter in _letters_of(run)]
+                self.letters.owe(run)
         if gone:
             self.window.advance()
         self._examined = max(self._examined, self.window.start - 1)
@@ -464,7 +414,7 @@ class SharePartition:
 
     def has_to_write(self, now_ms: int) -> bool:
         """Whether take_write has something to do."""
-        is_due = bool(self._dirty or self._owed) and now_ms >= self._retry_ms
+        is_due = bool(self._dirty or self.letters.is_owing) and now_ms >= self._retry_ms
         return self._write is None and (is_due or bool(self._queued))
 
     def take_write(self, now_ms: int) -> Write | None:
@@ -474,10 +424,10 @@ class SharePartition:
         window = self.window
         changes, self._queued = tuple(self._queued), []
         dirty, self._dirty = self._dirty, []
-        self._proving, self._owed = self._owed, []
+        has_to_prove = self.letters.prove()
         ranges = dirty + [each for change in changes for each in change.ranges]
         batches = tuple(self._batches(_merged(ranges)))
-        if not batches and not changes and not self._proving:
+        if not batches and not changes and not has_to_prove:
             return None
         self._write = Write(window.start, window.complete + window.completing, batches, changes, tuple(dirty))
         return self._write
@@ -507,9 +457,8 @@ class SharePartition:
         write = self._write
         assert write is not None, "no write is under way"
         self._write = None
-        proving, self._proving = self._proving, []
         if error is not None:
-            self._owed = [each for each in (*proving, *self._owed) if each[1] is None or each[1] not in write.changes]
+            self.letters.unproved(write.changes)
             for change in write.changes:
                 self._roll_back(change, now_ms)
             self._dirty += write.others
@@ -521,7 +470,7 @@ class SharePartition:
         for batch in write.batches:
             if batch.state is ARCHIVING:
                 self._post_within(batch)
-        self._letters += [letter for letter, _ in proving]
+        self.letters.proved()
         if self.window.advance():
             self._hint = max(self._hint, self.window.start)
         return write.changes
@@ -529,14 +478,15 @@ class SharePartition:
     def abandon(self) -> Sequence[Change]:
         """Another leads from now on: the changes of which nobody here will hear whether they count."""
         changes = (*(() if self._write is None else self._write.changes), *self._queued)
-        self._write, self._queued, self._owed, self._proving = None, [], [], []
+        self._write, self._queued = None, []
+        self.letters.abandon()
         return changes
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is to be written, and no lock is to end."""
-        is_written = self._write is None and not self._queued and not self._dirty and not self._owed
-        return is_written and not self._letters and not self._posting and not self.window.counts[ACQUIRED]
+        is_written = self._write is None and not self._queued and not self._dirty and not self.letters.is_owing
+        return is_written and self.letters.is_empty and not self.window.counts[ACQUIRED]
 
     def _commit(self, change: Change) -> None:
         window = self.window
@@ -571,46 +521,27 @@ class SharePartition:
         for run in window.runs[start:stop]:
             if run.state is ARCHIVING and not run.is_posted:
                 run.is_posted = True
-                self._post(run)
+                self.letters.add(run)
         window.join(start, stop)
-
-    def _post(self, run: Run) -> None:
-        self._letters += _letters_of(run)
 
     def has_letters(self, now_ms: int) -> bool:
         """Whether take_letters has something to do."""
-        return not self._posting and any(letter.at_ms <= now_ms for letter in self._letters)
+        return self.letters.has_due(now_ms)
 
     def take_letters(self, now_ms: int) -> Sequence[Letter]:
         """Dead letters to write now, in the order of their offsets; empty while some are under way. To be followed by `posted`.
 
         Where the group has no dead letters any more, what waits for one is archived.
         """
-        if self._posting or not self._letters:
-            return ()
         if not self.settings.dead_letter_topic:
-            offsets = [letter.offset for letter in self._letters]
-            self._letters = []
-            self._archive(offsets)
+            self._archive(self.letters.give_up())
             return ()
-        due = [letter for letter in self._letters if letter.at_ms <= now_ms][:LETTERS_MAX]
-        if due:
-            self._posting = {letter.offset: letter for letter in due}
-            self._letters = [letter for letter in self._letters if letter.offset not in self._posting]
-        return due
+        return self.letters.take(now_ms)
 
     def posted(self, unwritten: Collection[Offset], *, now_ms: int) -> None:
         """The dead letters that were taken are written, but for these: they are held, or given up, as the group says."""
-        posting, self._posting = self._posting, {}
-        archived = [offset for offset in posting if offset not in unwritten]
-        if self.settings.holds_on_dead_letter_failure:
-            for offset in unwritten:
-                letter = posting[offset]
-                wait_ms = min(LETTER_RETRY_MS << min(letter.attempts, 16), LETTER_RETRY_MS_MAX)
-                self._letters.append(letter._replace(attempts=letter.attempts + 1, at_ms=now_ms + wait_ms))
-        else:
-            archived += unwritten
-        self._archive(archived)
+        holds = self.settings.holds_on_dead_letter_failure
+        self._archive(self.letters.posted(unwritten, holds=holds, now_ms=now_ms))
 
     def _archive(self, offsets: Collection[Offset]) -> None:
         window = self.window
@@ -621,44 +552,6 @@ class SharePartition:
                     self._set(run, ARCHIVED)
                     self._dirty.append((Offset(run.first), Offset(run.last)))
             window.join(start, stop)
-
-    # -- telling -----------------------------------------------------------------------------------------------------
-
-    def describe(self) -> ShareDescription:
-        """How it is now."""
-        window = self.window
-        deliveries: dict[int, int] = {}
-        oldest_ms = due_ms = 0
-        for run in window.runs:
-            if run.state in (ACKNOWLEDGED, ARCHIVED):
-                continue
-            deliveries[run.deliveries] = deliveries.get(run.deliveries, 0) + len(run)
-            if run.acquired_ms and (not oldest_ms or run.acquired_ms < oldest_ms):
-                oldest_ms = run.acquired_ms
-            if run.due_ms > 0 and (not due_ms or run.due_ms < due_ms):
-                due_ms = run.due_ms
-        available, acquired, _, archiving, _ = window.counts
-        room = room_in(window, self.settings, below=window.end + 1)
-        return ShareDescription(
-            window.start,
-            Offset(window.end),
-            in_flight=self.settings.partition_max_record_locks - room,
-            acquired=acquired,
-            available=available - window.delayed,
-            delayed=window.delayed,
-            archiving=archiving,
-            held_letters=sum(1 for letter in self._letters if letter.attempts),
-            complete=window.complete,
-            oldest_lock_ms=oldest_ms,
-            next_due_ms=due_ms,
-            deliveries=tuple(sorted(deliveries.items())),
-            is_full=self.is_full,
-            is_bound_by_delayed=self.is_bound_by_delayed,
-        )
-
-
-def _letters_of(run: Run) -> list[Letter]:
-    return [Letter(Offset(each), run.deliveries, run.is_rejected) for each in range(run.first, run.last + 1)]
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -62,11 +62,13 @@ class Letters:
 class Shared:
     """The broker, a topic of two partitions, and what a group asks of it."""
 
-    def __init__(self, broker: SingleBroker, shares: SharePartitions, persister: MemoryPersister) -> None:
+    def __init__(
+        self, broker: SingleBroker, shares: SharePartitions, persister: MemoryPersister, letters: Letters
+    ) -> None:
         self.broker = broker
         self.shares = shares
         self.persister = persister
-        self.letters: Letters = shares._letters  # type: ignore[assignment]
+        self.letters = letters
         self.settings = ShareSettings(auto_offset_reset="earliest")
         self.topic_id = broker.topic_ids[TOPIC]
         self.sent = 0
@@ -204,7 +206,7 @@ class Member:
 
 @asynccontextmanager
 async def shared(directory: Path, **settings: Any) -> AsyncIterator[Shared]:
-    persister = MemoryPersister()
+    persister, letters = MemoryPersister(), Letters()
     made: list[SharePartitions] = []
     disk = RealDisk()
     found: list[Shared] = []
@@ -213,7 +215,7 @@ async def shared(directory: Path, **settings: Any) -> AsyncIterator[Shared]:
         shares = SharePartitions(
             replicas=broker.replicas,
             persister=persister,
-            letters=Letters(),
+            letters=letters,
             due_times=DueTimes(disk=disk),
             metadata=broker.metadata,
             settings=lambda image, group_id: found[0].settings,
@@ -225,7 +227,7 @@ async def shared(directory: Path, **settings: Any) -> AsyncIterator[Shared]:
         return shares
 
     async with single_broker(directory, topics={TOPIC: 2}, make_shares=make) as broker:
-        found.append(Shared(broker, made[0], persister))
+        found.append(Shared(broker, made[0], persister, letters))
         found[0].settings = replace(found[0].settings, **settings)
         found[0].publish(FeatureLevelRecord(name="share.version", level=2))
         for partition in (0, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas_coordination.share.description import describe
 from barnabas_coordination.share.window import NOT_EXAMINED
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset
@@ -76,7 +77,7 @@ def test_one_stuck_record_at_the_start_stops_new_ones_after_the_whole_window() -
     assert one.ack(1, 99) == 0
     assert one.core.window.start == 0
     assert one.fetch("b") is None
-    assert one.core.describe().is_full
+    assert describe(one.core).is_full
     one.ack(0, 0)
     assert (one.core.window.start, one.fetch("b")) == (100, [(100, 199, 1)])
 
@@ -407,7 +408,7 @@ def test_a_dead_letter_that_cannot_be_written_holds_its_record_and_is_tried_agai
         assert one.letters(fails=True) == [(0, 1, True)]
         assert one.letters() == []
         assert one.core.alarm_ms == one.now_ms + wait_ms or one.core.alarm_ms is not None
-        assert (one.core.describe().archiving, one.core.describe().held_letters) == (1, 1)
+        assert (describe(one.core).archiving, describe(one.core).held_letters) == (1, 1)
         one.wait(wait_ms)
     assert one.letters() == [(0, 1, True)]
     one.write()
@@ -449,7 +450,7 @@ def test_a_released_record_waits_longer_each_time_and_blocks_nobody() -> None:
         one.fetch(most=1)
         one.ack(0, 0, RELEASE, keep=False)
         assert f"due {wait_ms}" in one.write()
-        assert one.core.describe().delayed == 1
+        assert describe(one.core).delayed == 1
         one.wait(wait_ms - 1)
         assert one.core.fetch_offset() == 1
         one.wait(1)
@@ -482,7 +483,7 @@ def test_delayed_records_do_not_count_as_locked_and_are_bounded_by_themselves() 
     one.core.delay(Offset(0), Offset(299), due, now_ms=one.now_ms)
     assert one.fetch(most=50, strict=True) == [(3, 52, 1)]
     one.ack(3, 52)
-    assert one.core.describe().in_flight == 50, "of 53 offsets three wait"
+    assert describe(one.core).in_flight == 50, "of 53 offsets three wait"
     assert one.fetch(most=500, strict=True) == [(53, 102, 1)]
     one.wait(1_000)
     assert one.fetch(most=500, strict=True) == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
@@ -497,7 +498,7 @@ def test_at_the_bound_of_delayed_records_nothing_new_is_delivered_and_it_says_so
     one.core.delay(Offset(0), Offset(9), due, now_ms=one.now_ms)
     assert one.fetch() == [(1, 1, 1), (3, 4, 1)]
     assert one.fetch() is None
-    assert one.core.describe().is_bound_by_delayed
+    assert describe(one.core).is_bound_by_delayed
     one.wait(1_000)
     assert one.fetch() == [(0, 0, 1), (2, 2, 1), (5, 9, 1)]
 
@@ -517,7 +518,7 @@ def test_a_description_says_what_is_in_flight_and_since_when() -> None:
     one.fetch(most=10)
     one.wait(1_000)
     one.fetch("b", most=10)
-    told = one.core.describe()
+    told = describe(one.core)
     assert (told.start_offset, told.end_offset, told.in_flight, told.acquired) == (0, 19, 20, 20)
     assert told.oldest_lock_ms == one.now_ms - 1_000
     assert told.deliveries == ((1, 15), (2, 5))

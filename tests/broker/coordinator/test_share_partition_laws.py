@@ -15,6 +15,7 @@ import pytest
 
 from barnabas_coordination.share import acquiring, partition
 from barnabas_coordination.share.acquiring import AcquireRequest, BatchSpan
+from barnabas_coordination.share.description import describe
 from barnabas_coordination.share.partition import Acknowledgement, SharePartition, Write
 from barnabas_coordination.share.window import Window
 from barnabas_coordination.share_settings import ShareSettings
@@ -122,7 +123,7 @@ class Laws:
         offset = self.core.fetch_offset()
         if offset is None:
             assert not self.ready(), "there is something to deliver again"
-            assert self.core.describe().is_full or self.core.is_bound_by_delayed
+            assert describe(self.core).is_full or self.core.is_bound_by_delayed
             return
         spans = [BatchSpan(*each) for each in self.log if each[1] >= offset]
         request = AcquireRequest(member, most, size, is_strict)
@@ -516,7 +517,7 @@ def _writes_dead_letters_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         real(self, run, state, due_ms=due_ms)
         if state is ARCHIVING and not run.is_posted:
             run.is_posted = True
-            self._post(run)
+            self.letters.add(run)
 
     monkeypatch.setattr(SharePartition, "_set", put)
 

@@ -33,7 +33,7 @@ from barnabas_coordination.group.states import GroupStats, RebalanceReason
 from barnabas_coordination.runtime import CoordinatorStats, ShardState
 from barnabas_coordination.share.dead_letters import DeadLetterStats
 from barnabas_coordination.share.due_times import DueTimeStats
-from barnabas_coordination.share.leader import ShareStats
+from barnabas_coordination.share.led_partition import ShareStats
 from barnabas_coordination.share.partition import SharePartition
 from barnabas_coordination.transaction.config import TransactionCoordinatorConfig
 from barnabas_coordination.transaction.markers import MarkerStats
