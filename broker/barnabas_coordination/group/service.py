@@ -305,12 +305,12 @@ class GroupCoordinator:
     def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[CommittedOffset]:
         """What the group has committed, in the order asked; offset -1 where nothing. Raises KafkaError."""
         shard = self._runtime.shard(self.partition_for(group_id))
-        return [shard.fetch_offset(group_id, partition) for partition in partitions]
+        return [shard.offsets.fetch(group_id, partition) for partition in partitions]
 
     def unstable_partitions(self, group_id: str, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
         """Those whose offset a transaction may still change (KIP-447). Raises KafkaError."""
         shard = self._runtime.shard(self.partition_for(group_id))
-        return frozenset(partition for partition in partitions if shard.is_unstable(group_id, partition))
+        return frozenset(partition for partition in partitions if shard.offsets.is_unstable(group_id, partition))
 
     def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Raises the KafkaError that refuses a member's fetch by its epoch; see GroupShard.allow_fetch."""
@@ -318,7 +318,7 @@ class GroupCoordinator:
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Everything the group has committed something for. Raises KafkaError."""
-        return self._runtime.shard(self.partition_for(group_id)).committed_partitions(group_id)
+        return self._runtime.shard(self.partition_for(group_id)).offsets.partitions(group_id)
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, ...]:
         """Forget committed offsets; one code per partition, in order. Raises KafkaError; see GroupShard.delete_offsets."""
@@ -366,7 +366,7 @@ class GroupCoordinator:
         """Groups that this broker coordinates. Raises COORDINATOR_LOAD_IN_PROGRESS while any of them is being read."""
         listed: list[GroupListing] = []
         for partition in sorted(self._runtime.partitions):
-            listed.extend(self._runtime.shard(partition).list_groups())
+            listed.extend(self._runtime.shard(partition).reads.listings())
         return listed
 
     def committed_offsets(self) -> list[tuple[str, TopicPartition, Offset]]:
@@ -376,7 +376,7 @@ class GroupCoordinator:
         for partition, state in sorted(self._runtime.partitions.items()):
             if state is ShardState.ACTIVE:
                 with contextlib.suppress(KafkaError):  # it was resigned meanwhile
-                    found += self._runtime.shard(partition).committed_offsets()
+                    found += self._runtime.shard(partition).offsets.all()
         return found
 
     def existing_groups(self) -> list[AnyGroup]:
@@ -386,12 +386,12 @@ class GroupCoordinator:
         for partition, state in sorted(self._runtime.partitions.items()):
             if state is ShardState.ACTIVE:
                 with contextlib.suppress(KafkaError):  # it was resigned meanwhile
-                    found += self._runtime.shard(partition).existing_groups()
+                    found += self._runtime.shard(partition).reads.all()
         return found
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """One classic group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
-        return self._runtime.shard(self.partition_for(group_id)).describe_group(group_id)
+        return self._runtime.shard(self.partition_for(group_id)).reads.describe(group_id)
 
     async def describe_consumer_group(self, group_id: str, *, explains: bool = False) -> ConsumerGroupDescription:
         """One group of the consumer protocol, as it is once all that was decided is committed; `explains`: with findings. Raises
@@ -399,7 +399,7 @@ class GroupCoordinator:
 
         def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
             result = CoordinatorResult()
-            result.reply(ticket, shard.describe_consumer_group(group_id, explains=explains, now_ms=now_ms))
+            result.reply(ticket, shard.reads.describe_consumers(group_id, explains=explains, now_ms=now_ms))
             return result
 
         described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
@@ -421,7 +421,7 @@ class GroupCoordinator:
 
         def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
             result = CoordinatorResult()
-            result.reply(ticket, shard.describe_streams_group(group_id))
+            result.reply(ticket, shard.reads.describe_streams(group_id))
             return result
 
         described: StreamsGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)

@@ -3,12 +3,12 @@
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: `replay` of the log from its start gives the durable state that live steps gave; a group is in memory iff it has
             members, comers, offsets or a record.
-Read next:  classic.py (membership, and where its steps are), offsets.py (committed offsets), ../runtime.py (who performs the results).
+Read next:  classic.py (membership, and where its steps are), committed_offsets.py, reads.py, ../runtime.py (who performs the results).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from barnabas_coordination.config import GroupCoordinatorConfig
@@ -24,14 +24,12 @@ from barnabas_coordination.group import joining, rebalance, sessions, syncing
 from barnabas_coordination.group import records as codec
 from barnabas_coordination.group.any_group import AnyGroup, CommittingGroup, LedGroup
 from barnabas_coordination.group.classic import ClassicGroup
-from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices, target
+from barnabas_coordination.group.committed_offsets import CommittedOffsets
+from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
-from barnabas_coordination.group.consumer.description import describe as describe_consumers
-from barnabas_coordination.group.consumer.explanation import explain
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import JOINS
 from barnabas_coordination.group.consumer.messages import (
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
     Surroundings,
 )
@@ -41,13 +39,9 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupPartitionMetadataRecord,
     ConsumerRecord,
 )
-from barnabas_coordination.group.consumer.settings import settings_of
 from barnabas_coordination.group.consumer.soft_state import SoftState
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
-    CommittedOffset,
-    GroupDescription,
-    GroupListing,
     JoinRequest,
     LeaveOutcome,
     LeavingMember,
@@ -55,9 +49,9 @@ from barnabas_coordination.group.messages import (
     OffsetCommit,
     SyncRequest,
 )
-from barnabas_coordination.group.offsets import GroupOffsets, commit_records, expired_offsets
-from barnabas_coordination.group.pending_offsets import PendingOffsets
+from barnabas_coordination.group.offsets import commit_records
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE
+from barnabas_coordination.group.reads import GroupReads
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_coordination.group.share import fencing as share_fencing
 from barnabas_coordination.group.share import offsets as share_offsets
@@ -74,16 +68,14 @@ from barnabas_coordination.group.states import GroupState, RebalanceReason, Time
 from barnabas_coordination.group.streams import fencing as streams_fencing
 from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
 from barnabas_coordination.group.streams import target as streams_target
-from barnabas_coordination.group.streams.description import describe as describe_streams
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.messages import (
-    StreamsGroupDescription,
     StreamsHeartbeat,
     StreamsSurroundings,
 )
 from barnabas_coordination.group.streams.records import StreamsGroupTopologyRecord, StreamsRecord
-from barnabas_coordination.group.streams.settings import settings_of as streams_settings_of
 from barnabas_coordination.group.streams.soft_state import StreamsSoftState
+from barnabas_coordination.group.surroundings import around_consumers, around_streams
 from barnabas_coordination.shard import (
     ArmTimer,
     CoordinatorResult,
@@ -95,15 +87,12 @@ from barnabas_coordination.shard import (
     Writer,
 )
 from barnabas_coordination.share_group_config import ShareGroupConfig
-from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import TopicPartition, Uuid
 
 LAST_OF_GROUP = (ConsumerGroupMetadataRecord, ShareGroupMetadataRecord, StreamsGroupTopologyRecord)
 """The record whose tombstone is the last that a group of each protocol leaves behind."""
-NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 EXPIRY = "offsets expiry"
 """Key of the timer that looks for expired offsets."""
 EXPIRY_BATCH_RECORDS_MAX = 5_000
@@ -137,12 +126,12 @@ class GroupShard:
         that does not know them coordinated here meanwhile. It goes once the log is read."""
         self._founding: dict[str, SoftState | ShareSoftState | StreamsSoftState] = {}
         """Groups whose first record is being written: the group that the record makes takes over what this step began."""
-        self.offsets: dict[str, GroupOffsets] = {}
-        self.pending = PendingOffsets()
+        self.offsets = CommittedOffsets()
+        self.reads = GroupReads(config, image=image, groups=self.groups, offsets=self.offsets)
 
     def names(self) -> Iterator[str]:
         """Every group of which the partition holds a record, some of them twice."""
-        return chain(self.offsets, self.groups, self.pending.groups())
+        return chain(self.offsets.groups(), self.groups)
 
     # ---- membership ----------------------------------------------------------------------------------------------
 
@@ -304,27 +293,10 @@ class GroupShard:
         return result
 
     def _around(self, group_id: str, now_ms: int) -> Surroundings:
-        image, config = self._image(), self._config
-        return Surroundings(
-            topics=image.topics,
-            brokers=image.cluster.brokers,
-            metadata_offset=image.offset,
-            settings=settings_of(config, image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))),
-            default_assignor=config.group_consumer_assignors[0],
-            size_max=config.group_consumer_max_size,
-            regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
-            now_ms=now_ms,
-        )
+        return around_consumers(self._config, self._image(), group_id, now_ms=now_ms)
 
     def _around_streams(self, group_id: str, now_ms: int) -> StreamsSurroundings:
-        image, config = self._image(), self._config
-        overrides = image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))
-        return StreamsSurroundings(
-            topics=image.topics,
-            settings=streams_settings_of(config, overrides),
-            size_max=config.group_streams_max_size,
-            now_ms=now_ms,
-        )
+        return around_streams(self._config, self._image(), group_id, now_ms=now_ms)
 
     def _new_group(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(
@@ -395,37 +367,12 @@ class GroupShard:
         result.reply(ticket, None)
         return result
 
-    def is_unstable(self, group_id: str, key: TopicPartition) -> bool:
-        """Whether a transaction may still change what is committed for the partition."""
-        return self.pending.is_unstable(group_id, key)
-
-    def fetch_offset(self, group_id: str, key: TopicPartition) -> CommittedOffset:
-        """What the group has committed for one partition; NOTHING_COMMITTED when nothing."""
-        offsets = self.offsets.get(group_id)
-        value = None if offsets is None else offsets.committed.get(key)
-        if value is None:
-            return NOTHING_COMMITTED
-        return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.topic_id)
-
     def allow_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
         """Whether a member may fetch offsets by its epoch: see commits.allow_fetch; classic members are not asked."""
         group = self.groups.get(group_id)
         self.share.refuse_commits(group_id)
         if isinstance(group, CommittingGroup):
             commits.allow_fetch(group, member_id, epoch)
-
-    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
-        """Partitions for which the group has committed something, sorted."""
-        offsets = self.offsets.get(group_id)
-        return [] if offsets is None else sorted(offsets.committed)
-
-    def committed_offsets(self) -> list[tuple[str, TopicPartition, Offset]]:
-        """All that is committed: group, partition, offset. Each dict is copied by one call: another thread may ask."""
-        return [
-            (group_id, key, value.offset)
-            for group_id, offsets in list(self.offsets.items())
-            for key, value in list(offsets.committed.items())
-        ]
 
     def delete_offsets(
         self, group_id: str, keys: Sequence[TopicPartition], ticket: Ticket, *, now_ms: int
@@ -434,12 +381,12 @@ class GroupShard:
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
         """
-        group = self._existing_group(group_id)
+        group = self.reads.existing(group_id)
         self.share.refuse_commits(group_id)
         has_members = group.state is not GroupState.EMPTY if isinstance(group, ClassicGroup) else bool(group.members)
         if has_members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroup(f"group {group_id} has members")
-        present = self._offsets_of(group_id)
+        present = self.offsets.keys(group_id)
         result = CoordinatorResult()
         codes = []
         for key in keys:
@@ -456,77 +403,23 @@ class GroupShard:
         """The topics are gone from the cluster: so are the offsets committed for them."""
         result = CoordinatorResult()
         result.records.extend(self.share.on_topics_deleted(topics))
-        for group_id in self.offsets:
-            for key in self._offsets_of(group_id):
-                if key.topic in topics:
-                    result.records.append(OffsetCommitRecord(group_id, key.topic, key.partition, None))
+        result.records.extend(self.offsets.tombstones_of_topics(topics))
         return result
-
-    def _offsets_of(self, group_id: str) -> set[TopicPartition]:
-        offsets = self.offsets.get(group_id)
-        return set() if offsets is None else set(offsets.latest())
 
     # ---- groups as a whole ---------------------------------------------------------------------------------------
 
-    def list_groups(self) -> list[GroupListing]:
-        """Every group here, by id."""
-        return [
-            GroupListing(group.group_id, group.protocol_type or "", group.state.value, group.type_name)
-            for group in self.existing_groups()
-        ]
-
-    def existing_groups(self) -> list[AnyGroup]:
-        """The same, to be read only."""
-        return [group for _, group in sorted(self.groups.items()) if not self._is_forgettable(group)]
-
-    def describe_group(self, group_id: str) -> GroupDescription:
-        """One classic group. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._existing_group(group_id)
-        if not isinstance(group, ClassicGroup):
-            raise GroupIdNotFound(f"group {group_id} is not a classic group")
-        return group.describe()
-
-    def describe_consumer_group(
-        self, group_id: str, *, explains: bool = False, now_ms: int = 0
-    ) -> ConsumerGroupDescription:
-        """One group of the consumer protocol, with findings where it is to be explained. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._existing_group(group_id)
-        if not isinstance(group, ConsumerGroup):
-            raise GroupIdNotFound(f"group {group_id} is not a consumer group")
-        findings = explain(group, self._around(group_id, now_ms)) if explains else ()
-        assignor = target.assignor_name(group, self._config.group_consumer_assignors[0])
-        return describe_consumers(group, assignor, findings)
-
-    def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
-        """One Streams group. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._existing_group(group_id)
-        if not isinstance(group, StreamsGroup):
-            raise GroupIdNotFound(f"group {group_id} is not a Streams group")
-        return describe_streams(group, self._config.group_streams_assignors[0], self._image().topics)
-
     def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self._existing_group(group_id)
+        group = self.reads.existing(group_id)
         if isinstance(group, ShareGroup):
             return share_offsets.delete(group, ticket)
         if group.state != GroupState.EMPTY:
             raise NonEmptyGroup(f"group {group_id} has members")
         result = CoordinatorResult()
-        # what open transactions wrote goes too: their markers must not bring it back
-        keys = self._offsets_of(group_id).union(self.pending.keys_of(group_id))
-        result.records.extend(self._tombstones(group_id, sorted(keys)))
+        result.records.extend(self.offsets.tombstones_of(group_id))
         result.records.extend(_group_tombstones(group))
         result.reply(ticket, None)
         return result
-
-    def _existing_group(self, group_id: str) -> AnyGroup:
-        group = self.groups.get(group_id)
-        if group is None or self._is_forgettable(group):
-            raise GroupIdNotFound(f"there is no group {group_id}")
-        return group
-
-    def _tombstones(self, group_id: str, keys: Iterable[TopicPartition]) -> list[OffsetCommitRecord]:
-        return [OffsetCommitRecord(group_id, key.topic, key.partition, None) for key in keys]
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -590,22 +483,15 @@ class GroupShard:
             if len(result.records) >= EXPIRY_BATCH_RECORDS_MAX:
                 result.arm(EXPIRY, EXPIRY_CONTINUE_MS)
                 return result
-            offsets = self.offsets.get(group_id)
-            left = self._offsets_of(group_id)
-            if offsets is not None:
-                gone = [
-                    key
-                    for key in expired_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
-                    if not self.pending.is_unstable(group_id, key)
-                ]
-                result.records.extend(self._tombstones(group_id, gone))
-                left.difference_update(gone)
-            if self.pending.has_group(group_id):
+            gone = self.offsets.expired(group, now_ms=now_ms, retention_ms=retention_ms)
+            result.records.extend(gone)
+            if self.offsets.pending.has_group(group_id):
                 continue
+            has_offsets = len(self.offsets.keys(group_id)) > len(gone)
             is_unused = not isinstance(group, ShareGroup)  # its share states are somebody's backlog
             if isinstance(group, ClassicGroup):
                 is_unused = not group.pending_members
-            if not left and group.state == GroupState.EMPTY and is_unused:
+            if not has_offsets and group.state == GroupState.EMPTY and is_unused:
                 result.records.extend(_group_tombstones(group))
             self._forget_if_vacant(group)
         result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
@@ -624,32 +510,20 @@ class GroupShard:
     def replay(self, record: GroupRecord | Pending | TransactionEnd) -> None:
         """Change state by one record."""
         match record:
-            case OffsetCommitRecord():
-                self.pending.supersede(record)
-                self._replay_offset(record)
-            case Pending(producer_id, written):
-                self.pending.write(producer_id, written)
-                self._found_group(written.group_id)
-            case TransactionEnd(producer_id, is_commit):
-                for counting in self.pending.end(producer_id, is_commit=is_commit):
-                    self._replay_offset(counting)
+            case OffsetCommitRecord() | Pending() | TransactionEnd():
+                self._replay_offsets(record)
             case GroupMetadataRecord():
                 self._replay_group(record)
             case _:
                 self._replay_led(record)
 
-    def _replay_offset(self, record: OffsetCommitRecord) -> None:
-        group_id = record.group_id
-        offsets = self.offsets.setdefault(group_id, GroupOffsets())
-        offsets.replay(TopicPartition(record.topic, record.partition), record.value)
-        if record.value is not None:
-            self._found_group(group_id)
-        elif group_id in self.groups:
-            self._forget_if_vacant(self.groups[group_id])
-
-    def _found_group(self, group_id: str) -> None:
-        if group_id not in self.groups:
-            self.groups[group_id] = self._new_group(group_id)
+    def _replay_offsets(self, record: OffsetCommitRecord | Pending | TransactionEnd) -> None:
+        for each in self.offsets.replay(record):
+            group = self.groups.get(each.group_id)
+            if group is None and each.value is not None:
+                self.groups[each.group_id] = self._new_group(each.group_id)
+            elif group is not None and each.value is None:
+                self._forget_if_vacant(group)
 
     def _replay_group(self, record: GroupMetadataRecord) -> None:
         group = self.groups.get(record.group_id)
@@ -665,7 +539,7 @@ class GroupShard:
         elif group is not None:
             group.die()
             del self.groups[record.group_id]
-            if self._offsets_of(record.group_id):
+            if self.offsets.keys(record.group_id):
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
@@ -684,7 +558,7 @@ class GroupShard:
             _replay_in(group, record)
             if is_tombstone and isinstance(record, LAST_OF_GROUP):
                 del self.groups[group_id]
-                if self._offsets_of(group_id):
+                if self.offsets.keys(group_id):
                     self.groups[group_id] = self._new_group(group_id)
         elif not is_tombstone:
             if isinstance(group, StreamsGroup):
@@ -729,28 +603,13 @@ class GroupShard:
 
     def on_committed(self, record: GroupRecord | Pending | TransactionEnd) -> None:
         """The record is below the high watermark: readers may see it."""
-        if isinstance(record, OffsetCommitRecord):
-            self._settle(record)
+        if isinstance(record, OffsetCommitRecord | TransactionEnd):
+            self.offsets.on_committed(record)
         elif isinstance(record, ShareGroupMetadataRecord | ShareGroupStatePartitionMetadataRecord):
             self.share.note_work(record.group_id)
-        elif isinstance(record, TransactionEnd):
-            for counting in self.pending.on_end_committed():
-                self._settle(counting)
-
-    def _settle(self, record: OffsetCommitRecord) -> None:
-        offsets = self.offsets[record.group_id]
-        offsets.on_committed(TopicPartition(record.topic, record.partition))
-        if offsets.is_settled_and_empty:
-            del self.offsets[record.group_id]
-
-    def _is_forgettable(self, group: AnyGroup) -> bool:
-        if not isinstance(group, ClassicGroup):
-            return False  # the log has it
-        group_id = group.group_id
-        return group.is_vacant and not self._offsets_of(group_id) and not self.pending.has_group(group_id)
 
     def _forget_if_vacant(self, group: AnyGroup) -> None:
-        if self._is_forgettable(group):
+        if self.reads.is_forgettable(group):
             self.groups.pop(group.group_id, None)
 
 

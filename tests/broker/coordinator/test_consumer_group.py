@@ -569,8 +569,8 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets()
     before = len(driver.log)
     Consumer(driver, "a", TOPIC).join()
     assert kinds(driver, before) == ["2t", "5", "3", "7", "6", "8"]
-    assert driver.shard.list_groups()[0].group_type == "consumer"
-    assert len(driver.shard.committed_partitions(GROUP)) == 1
+    assert driver.shard.reads.listings()[0].group_type == "consumer"
+    assert len(driver.shard.offsets.partitions(GROUP)) == 1
 
 
 def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets() -> None:
@@ -581,7 +581,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets()
     a.leave()
     driver.stable_group(1)
     assert GROUP in classic(driver.shard)
-    assert len(driver.shard.committed_partitions(GROUP)) == 1
+    assert len(driver.shard.offsets.partitions(GROUP)) == 1
     assert not isinstance(driver.reload().groups[GROUP], ConsumerGroup)
 
 
@@ -664,7 +664,7 @@ def test_offsets_of_subscribed_topics_do_not_expire_and_an_unused_group_goes() -
     while driver.now_ms < until_ms:
         driver.advance(40_000)
         a.beat()
-    assert [key.topic for key in driver.shard.committed_partitions(GROUP)] == ["flights"]
+    assert [key.topic for key in driver.shard.offsets.partitions(GROUP)] == ["flights"]
     a.leave()
     driver.advance(700_000)
     assert GROUP not in driver.shard.groups, "the commit is a week old: by Kafka's rule it goes once the group is empty"

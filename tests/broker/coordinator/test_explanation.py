@@ -11,8 +11,8 @@ SESSION_MS = 45_000
 
 
 def found(driver: ConsumerDriver) -> list[Finding]:
-    described = driver.shard.describe_consumer_group(GROUP, explains=True, now_ms=driver.now_ms)
-    assert driver.shard.describe_consumer_group(GROUP).findings == ()
+    described = driver.shard.reads.describe_consumers(GROUP, explains=True, now_ms=driver.now_ms)
+    assert driver.shard.reads.describe_consumers(GROUP).findings == ()
     return list(described.findings)
 
 

@@ -128,7 +128,7 @@ def test_a_consumer_joins_a_classic_group_and_nobody_loses_more_than_its_share()
     assert set(b.numbers()) <= {2, 3}
     assert len(c.numbers()) == 1
     assert driver.group.state is ConsumerGroupState.STABLE
-    assert len(driver.shard.committed_partitions(GROUP)) == 1
+    assert len(driver.shard.offsets.partitions(GROUP)) == 1
     driver.fail_over(loses_uncommitted=False)
     settle(driver, a, b, c)
     assert everything(a, b, c) == [0, 1, 2, 3]

@@ -250,7 +250,7 @@ class Walk:
             self.tombstones = tombstones
             self.owners.clear()
         for key, offset in self.acknowledged.items():
-            found = driver.shard.fetch_offset(GROUP, key).offset
+            found = driver.shard.offsets.fetch(GROUP, key).offset
             assert found >= offset or GroupMetadataRecord(GROUP, None) in driver.log, f"{key}: {offset} was lost"
 
 
@@ -264,7 +264,7 @@ def assert_same_durable_state(live: GroupShard, reloaded: GroupShard) -> None:
 
 def latest_offsets(shard: GroupShard) -> dict[str, dict[TopicPartition, OffsetValue | None]]:
     found = {}
-    for group_id, offsets in shard.offsets.items():
+    for group_id, offsets in shard.offsets.by_group.items():
         latest = dict(offsets.committed) | {key: queue[-1] for key, queue in offsets.uncommitted.items()}
         found[group_id] = {key: latest[key] for key in offsets.latest()}
     return {group_id: latest for group_id, latest in found.items() if latest}

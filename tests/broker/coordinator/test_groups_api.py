@@ -400,7 +400,7 @@ async def test_a_member_commits_in_every_version(version: int) -> None:
         answer = await client.call(request, version)
         assert answer.topics[0].partitions[0].error_code == 0
         shard = client.bench.groups._runtime.shard(client.bench.groups.partition_for("g"))
-        (value,) = shard.offsets["g"].committed.values()
+        (value,) = shard.offsets.by_group["g"].committed.values()
         assert (value.offset, value.metadata) == (7, "note")
         assert value.leader_epoch == (3 if version >= 6 else -1)
         assert (value.expire_timestamp_ms != -1) == (version <= 4)

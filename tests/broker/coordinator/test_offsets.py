@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas_coordination.group import shard as shard_module
+from barnabas_coordination.group.committed_offsets import NOTHING_COMMITTED
 from barnabas_coordination.group.records import GroupMetadataRecord, OffsetCommitRecord
-from barnabas_coordination.group.shard import EXPIRY, NOTHING_COMMITTED
+from barnabas_coordination.group.shard import EXPIRY
 from barnabas_coordination.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition
@@ -24,15 +25,15 @@ def driver_with_short_retention() -> GroupDriver:
 
 
 def committed(driver: GroupDriver, key: TopicPartition = KEY, group: str = GROUP) -> int:
-    return driver.shard.fetch_offset(group, key).offset
+    return driver.shard.offsets.fetch(group, key).offset
 
 
 def test_nothing_committed_is_minus_one() -> None:
     driver = GroupDriver()
-    assert driver.shard.fetch_offset("nobody", KEY) == NOTHING_COMMITTED == (-1, -1, "", ZERO_UUID)
+    assert driver.shard.offsets.fetch("nobody", KEY) == NOTHING_COMMITTED == (-1, -1, "", ZERO_UUID)
     driver.commit_offset(3)
-    assert driver.shard.fetch_offset(GROUP, TopicPartition(TOPIC, 1)) == NOTHING_COMMITTED
-    assert driver.shard.fetch_offset(GROUP, KEY) == (3, 0, "", ZERO_UUID)
+    assert driver.shard.offsets.fetch(GROUP, TopicPartition(TOPIC, 1)) == NOTHING_COMMITTED
+    assert driver.shard.offsets.fetch(GROUP, KEY) == (3, 0, "", ZERO_UUID)
 
 
 def test_a_reader_sees_an_offset_only_once_it_is_committed() -> None:
@@ -41,7 +42,7 @@ def test_a_reader_sees_an_offset_only_once_it_is_committed() -> None:
     driver.holds_commits = True
     waiting = [driver.commit_offset(2), driver.commit_offset(3)]
     assert committed(driver) == 1
-    assert driver.shard.committed_partitions(GROUP) == [KEY]
+    assert driver.shard.offsets.partitions(GROUP) == [KEY]
     assert all(driver.is_open(ticket) for ticket in waiting)
     driver.commit()
     assert committed(driver) == 3
@@ -111,8 +112,8 @@ def test_offsets_of_deleted_topics_go_even_from_living_groups() -> None:
     driver.commit_offset(1, group="simple")
     driver.commit_offset(2, group="simple", topic="weather")
     driver.perform(driver.shard.delete_topics({TOPIC}, now_ms=driver.now_ms))
-    assert driver.shard.committed_partitions("simple") == [TopicPartition("weather", 0)]
-    assert driver.reload().committed_partitions("simple") == [TopicPartition("weather", 0)]
+    assert driver.shard.offsets.partitions("simple") == [TopicPartition("weather", 0)]
+    assert driver.reload().offsets.partitions("simple") == [TopicPartition("weather", 0)]
 
 
 def test_a_group_is_deleted_with_its_offsets_and_only_when_empty() -> None:
@@ -122,8 +123,8 @@ def test_a_group_is_deleted_with_its_offsets_and_only_when_empty() -> None:
     assert driver.code(delete_group(driver)) is ErrorCode.NON_EMPTY_GROUP
     driver.leave((member, None))
     assert driver.code(delete_group(driver)) is ErrorCode.NONE
-    assert driver.shard.groups == driver.shard.offsets == {}
-    assert driver.reload().groups == driver.reload().offsets == {}
+    assert driver.shard.groups == driver.shard.offsets.by_group == {}
+    assert driver.reload().groups == driver.reload().offsets.by_group == {}
     assert driver.code(delete_group(driver)) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -140,10 +141,10 @@ def test_a_deleted_group_starts_anew() -> None:
 def test_a_simple_consumers_group_is_known_while_it_has_offsets() -> None:
     driver = GroupDriver()
     driver.commit_offset(1)
-    assert [tuple(listed) for listed in driver.shard.list_groups()] == [(GROUP, "", "Empty", "classic")]
-    assert driver.shard.describe_group(GROUP).members == ()
+    assert [tuple(listed) for listed in driver.shard.reads.listings()] == [(GROUP, "", "Empty", "classic")]
+    assert driver.shard.reads.describe(GROUP).members == ()
     delete_offsets(driver, KEY)
-    assert driver.shard.list_groups() == []
+    assert driver.shard.reads.listings() == []
 
 
 # ---- expiry ----------------------------------------------------------------------------------------------------------
@@ -155,9 +156,9 @@ def test_offsets_without_membership_expire_after_their_last_commit() -> None:
     driver.advance(RETENTION_MS - CHECK_MS)
     driver.commit_offset(2, partition=1)
     driver.advance(CHECK_MS)
-    assert driver.shard.committed_partitions(GROUP) == [TopicPartition(TOPIC, 1)]
+    assert driver.shard.offsets.partitions(GROUP) == [TopicPartition(TOPIC, 1)]
     driver.advance(RETENTION_MS)
-    assert driver.shard.groups == driver.shard.offsets == {}
+    assert driver.shard.groups == driver.shard.offsets.by_group == {}
     assert driver.reload().groups == {}
 
 
@@ -197,7 +198,7 @@ def test_offsets_of_topics_no_longer_subscribed_expire_in_a_living_group() -> No
     driver.commit_offset(1, member_id=member, generation=1)
     driver.commit_offset(1, member_id=member, generation=1, topic="left")
     driver.advance(RETENTION_MS + CHECK_MS)
-    assert driver.shard.committed_partitions(GROUP) == [KEY]
+    assert driver.shard.offsets.partitions(GROUP) == [KEY]
 
 
 def test_offsets_of_a_group_whose_subscription_is_unreadable_do_not_expire_while_it_lives() -> None:
@@ -213,7 +214,7 @@ def test_a_retention_of_its_own_rules_an_offset() -> None:
     driver.commit_offset(1, retention_ms=5_000)
     driver.commit_offset(2, partition=1, retention_ms=10 * RETENTION_MS)
     driver.advance(5_000)
-    assert driver.shard.committed_partitions(GROUP) == [TopicPartition(TOPIC, 1)]
+    assert driver.shard.offsets.partitions(GROUP) == [TopicPartition(TOPIC, 1)]
     driver.advance(3 * RETENTION_MS)
     assert committed(driver, TopicPartition(TOPIC, 1)) == 2
 
@@ -244,7 +245,7 @@ def test_expiry_writes_bounded_batches_and_goes_on(monkeypatch: pytest.MonkeyPat
     driver.__class__ = Watching
     driver.advance(RETENTION_MS + CHECK_MS)
     assert [size for size in sizes if size] == [20, 20, 10]
-    assert driver.shard.offsets == {}
+    assert driver.shard.offsets.by_group == {}
     assert EXPIRY in driver.timers
 
 
@@ -265,8 +266,8 @@ def test_a_group_tombstone_before_its_offsets_leaves_a_simple_group() -> None:
     assert isinstance(offset, OffsetCommitRecord)
     driver.log += [offset._replace(group_id=GROUP), GroupMetadataRecord(GROUP, None)]
     shard = driver.reload()
-    assert shard.fetch_offset(GROUP, KEY).offset == 5
-    assert shard.describe_group(GROUP).state == "Empty"
+    assert shard.offsets.fetch(GROUP, KEY).offset == 5
+    assert shard.reads.describe(GROUP).state == "Empty"
 
 
 @pytest.mark.parametrize("state_name", ["PreparingRebalance", "CompletingRebalance", "Stable"])
@@ -277,7 +278,7 @@ def test_a_description_shows_assignments_only_while_they_hold(state_name: str) -
         driver.join(version=3)
     if state_name == "CompletingRebalance":
         driver.join(member)
-    described = driver.shard.describe_group(GROUP)
+    described = driver.shard.reads.describe(GROUP)
     assert described.state == state_name
     shown = next(m for m in described.members if m.member_id == member)
     assert (shown.assignment, shown.metadata != b"", described.protocol_name) == (

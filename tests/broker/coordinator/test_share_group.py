@@ -190,7 +190,7 @@ def test_a_group_is_of_one_protocol_for_good() -> None:
     driver.beat("c", JOINS, group="other", topic_names=frozenset({"flights"}), owned={})
     joins = driver.share_beat("m1", JOINS, group="other", topic_names=frozenset({"flights"}))
     assert driver.code(joins) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert {listed.group_type for listed in driver.shard.list_groups()} == {"share", "consumer"}
+    assert {listed.group_type for listed in driver.shard.reads.listings()} == {"share", "consumer"}
 
 
 def test_a_share_group_never_expires() -> None:

@@ -314,7 +314,7 @@ def test_groups_of_other_protocols_are_left_alone_unless_they_are_empty() -> Non
     driver.commit_by_epoch("", -1, 0, topic="lines")
     driver.join()
     assert isinstance(driver.shard.groups[GROUP], ClassicGroup)
-    assert driver.shard.committed_partitions(GROUP)
+    assert driver.shard.offsets.partitions(GROUP)
 
 
 def test_a_classic_group_makes_way_once_it_is_empty_and_its_offsets_stay() -> None:
@@ -330,7 +330,7 @@ def test_a_classic_group_makes_way_once_it_is_empty_and_its_offsets_stay() -> No
     before = len(driver.log)
     Worker(driver, "a").join()
     assert driver.log[before] == GroupMetadataRecord(GROUP, None)
-    assert driver.shard.committed_partitions(GROUP)
+    assert driver.shard.offsets.partitions(GROUP)
     assert isinstance(driver.reload().groups[GROUP], StreamsGroup)
 
 
@@ -348,7 +348,7 @@ def test_offsets_of_what_is_read_stay_and_an_empty_group_goes_with_its_last_offs
     expire()
     worker.beat()
     expire()
-    assert [key.topic for key in driver.shard.committed_partitions(GROUP)] == ["lines"], "nobody reads the weather"
+    assert [key.topic for key in driver.shard.offsets.partitions(GROUP)] == ["lines"], "nobody reads the weather"
     worker.leave()
     expire()
     assert GROUP not in driver.shard.groups
