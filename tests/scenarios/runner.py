@@ -82,6 +82,7 @@ def scripts() -> list[tuple[Path, Callable[[], Scenario]]]:
     from tests.scenarios.group_scenario import GroupScenario
     from tests.scenarios.raft_scenario import RaftScenario
     from tests.scenarios.replica_scenario import ReplicaScenario
+    from tests.scenarios.share_scenario import ShareScenario
     from tests.scenarios.transaction_scenario import TransactionScenario
 
     interpreters: dict[str, Callable[[], Scenario]] = {
@@ -89,6 +90,7 @@ def scripts() -> list[tuple[Path, Callable[[], Scenario]]]:
         "group": GroupScenario,
         "isr": ReplicaScenario,
         "raft": RaftScenario,
+        "share": ShareScenario,
         "transaction": TransactionScenario,
         "truncation": ReplicaScenario,
     }

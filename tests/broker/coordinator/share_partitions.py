@@ -17,6 +17,7 @@ from barnabas_wire.kafka.messages.share_acknowledge import AcknowledgeType
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = DeliveryState
 LOCK_MS = 30_000
+START_MS = 1_000_000
 
 
 def state_batch(first: int, last: int, state: DeliveryState, deliveries: int = 1, due_ms: int = 0) -> StateBatch:
@@ -36,7 +37,7 @@ class Driven:
     ) -> None:
         self.settings = ShareSettings(**settings)
         self.batches = list(batches)
-        self.now_ms = 1_000_000
+        self.now_ms = START_MS
         self.core = SharePartition(
             ShareState(Epoch(1), Offset(start), known), self.settings, start_offset=Offset(start)
         )
