@@ -230,9 +230,9 @@ def test_uncertain_end_of_a_recovered_log_is_not_reported_as_committed_before_th
     assert core.snapshot_refusal(SnapshotId(Offset(13), recovered)) is None
 
 
-@pytest.mark.parametrize(("last_epoch", "may_campaign"), [(7, False), (7 + RECOVERY_EPOCH_GAP, True)])
+@pytest.mark.parametrize(("last_epoch", "may_campaign"), [(7, False), (12, False), (7 + RECOVERY_EPOCH_GAP, True)])
 def test_former_voter_that_has_read_half_of_a_recovered_log_does_not_run(last_epoch: int, may_campaign: bool) -> None:
-    """It came back with an empty log; up to the recovery the log says that it votes, and so it says to the others."""
+    """Up to the recovery its log says that it votes, and so it says to the others; in 12 it was ahead of the survivor."""
     core = make_core(
         state=HardState(Epoch(8 + RECOVERY_EPOCH_GAP), NO_BROKER, None),
         starts=(EpochStart(Epoch(last_epoch), Offset(0)),),

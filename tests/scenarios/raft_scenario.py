@@ -24,9 +24,10 @@ Commands (N is a node; time stands still but for `timeout`, `campaign` and `wait
   replace N                 N crashes and comes back with an empty disk that knows no voters
   wipe N [unformatted]      N crashes and comes back with an empty disk of the same directory id; unformatted: without its checkpoint
   crash N / restart N       crash loses what was not flushed, and its own messages; requests to it may be late
+  recover N                 N, which is down, becomes the only voter of a recovered quorum, as `quorum recover` writes it
   show                      one line per node
   disks                     what is durable, one line per node
-Everything that is delivered is printed.
+Everything that is delivered is printed, and which node ends because its core asserts something that does not hold.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.raft import snapshots
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.damage import UNKNOWN_END, FlushMark, LogEnd, has_forgotten
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
@@ -62,7 +64,7 @@ from barnabas_quorum.raft.messages import (
 )
 from barnabas_quorum.raft.roles import Prospective
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from tests.scenarios.runner import Scenario
 
 SLICE_BYTES = 10
@@ -326,6 +328,18 @@ class RaftScenario(Scenario):
         self._nodes[int(name)] = Node(node.key, voters, is_blank=True, life=node.life)
         self._start(self._nodes[int(name)])
 
+    def _do_recover(self, name: str) -> None:
+        node = self._nodes[int(name)]
+        assert node.core is None, f"{name} is up"
+        voters = node.sets[-1][1] if node.sets else node.bootstrap_voters
+        own = next(voter for voter in voters if voter.key == node.key)
+        gone = [voter.key for voter in voters if voter.key != node.key]
+        epoch = Epoch(node.hard_state.epoch + RECOVERY_EPOCH_GAP)
+        node.hard_state = HardState(epoch, NO_BROKER, None)
+        recovered = VoterSet([own], kraft_version=1, removed=[*voters.removed, *gone])
+        self._write(node, Voters(recovered, writes_version=True), epoch)
+        node.durable_end = node.end
+
     def _do_show(self) -> None:
         for node in self._nodes.values():
             if node.core is None:
@@ -480,8 +494,12 @@ class RaftScenario(Scenario):
             return
         if prints:
             self._printed.append(f"{source}>{target} {message_text(message)}")
-        node.core.step(message, self._now_ms)
-        self._obey(node)
+        try:
+            node.core.step(message, self._now_ms)
+            self._obey(node)
+        except AssertionError as error:
+            self._printed.append(f"{node.name} ends: {error}")
+            self._do_crash(str(target))
 
 
 @dataclass

@@ -20,8 +20,12 @@ with pre-votes only when it can win: lost voters cannot have reached it, so no (
 
 
 def is_before_recovery(last_epoch: Epoch, *, known: Epoch) -> bool:
-    """Whether a log that ends in `last_epoch` lacks the quorum recovery behind an epoch that is known elsewhere."""
-    return known - last_epoch >= RECOVERY_EPOCH_GAP
+    """Whether a log that ends in `last_epoch` lacks the quorum recovery behind an epoch that is known elsewhere.
+
+    Half the gap tells: the lost voters may have gone on in later epochs than the survivor knew, so a log of theirs ends less than a
+    whole gap before the recovery.
+    """
+    return known - last_epoch >= RECOVERY_EPOCH_GAP // 2
 
 
 class EpochHistory:
