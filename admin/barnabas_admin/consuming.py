@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from barnabas_admin.errors import AdminError, WrongUsage
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 FETCH_BYTES_MAX = 1024 * 1024
 
 
-def parse_offset(text: str, *, now_ms: int = 0) -> tuple[str, int]:
-    """A place as (kind, number): start, end, absolute, before_end, time. Raises WrongUsage on anything else."""
+def parse_offset(text: str, *, now_ms: int = 0, zone: tzinfo | None = None) -> tuple[str, int]:
+    """A place as (kind, number): start, end, absolute, before_end, time; `zone` is of a moment that names none. Raises WrongUsage."""
     if text in ("start", "end"):
         return text, 0
     if text[:1] == "@" and len(text) > 1:
-        return "time", parse_when(text[1:], now_ms=now_ms)
+        return "time", parse_when(text[1:], now_ms=now_ms, zone=zone)
     kind, digits = ("before_end", text[1:]) if text[:1] == "-" else ("absolute", text)
     if not digits.isdigit():
         raise WrongUsage(f"--offset {text}: use start, end, N, -N or @WHEN", hint=f"WHEN is {FORMS}")

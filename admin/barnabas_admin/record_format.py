@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -137,15 +138,32 @@ def _to_json(name: str, data: bytes | None) -> dict[str, str | None]:
 class Filter:
     """Which records are printed: all globs must match. A record without a key matches no glob of keys.
 
-    Args: `keys`, `values` globs (`*`, `?`, `[a-c]`), `headers` as (name, glob of its value).
+    Args:
+        keys, values: globs (`*`, `?`, `[a-c]`).
+        headers: (name, glob of its value).
+        fields: (path, glob) of a field of a value that is JSON: names and numbers with dots, `order.items.0.sku`. Text is matched
+            as it is, anything else as JSON writes it.
+        contains: a text that key, value or a header's value must contain; letters count as they are.
     """
 
     def __init__(
-        self, *, keys: Sequence[str] = (), values: Sequence[str] = (), headers: Sequence[tuple[str, str]] = ()
+        self,
+        *,
+        keys: Sequence[str] = (),
+        values: Sequence[str] = (),
+        headers: Sequence[tuple[str, str]] = (),
+        fields: Sequence[tuple[str, str]] = (),
+        contains: str = "",
     ) -> None:
         self._keys = [_compiled(glob) for glob in keys]
         self._values = [_compiled(glob) for glob in values]
         self._headers = [(name, _compiled(glob)) for name, glob in headers]
+        self._fields = [(path.split("."), _compiled(glob)) for path, glob in fields]
+        self._needle = contains.encode()
+
+    def __bool__(self) -> bool:
+        """Whether it leaves out any record."""
+        return bool(self._keys or self._values or self._headers or self._fields or self._needle)
 
     def passes(self, record: Record) -> bool:
         """Whether it is printed."""
@@ -156,7 +174,47 @@ class Filter:
                 any(name == wanted and _matches(glob, value) for name, value in record.headers)
                 for wanted, glob in self._headers
             )
+            and (not self._needle or _contains(record, self._needle))
+            and (not self._fields or self._has_fields(record.value))
         )
+
+    def _has_fields(self, value: bytes | None) -> bool:
+        """Whether a value is JSON that has all fields."""
+        if value is None or value[:1] not in (b"{", b"["):
+            return False
+        try:
+            whole = json.loads(value)
+        except (ValueError, RecursionError):
+            return False
+        return all(_matches(glob, _field_bytes(whole, path)) for path, glob in self._fields)
+
+
+def pairs_of(texts: Sequence[str], *, what: str) -> list[tuple[str, str]]:
+    """NAME=GLOB, each cut at its first `=`. Raises WrongUsage, which begins with `what`."""
+    found = []
+    for text in texts:
+        name, separator, glob = text.partition("=")
+        if not (name and separator):
+            raise WrongUsage(f"{what}: {text!r} is not NAME=GLOB")
+        found.append((name, glob))
+    return found
+
+
+def _contains(record: Record, needle: bytes) -> bool:
+    parts = (record.key, record.value, *(part for _, part in record.headers))
+    return any(part is not None and needle in part for part in parts)
+
+
+def _field_bytes(whole: Any, path: Sequence[str]) -> bytes | None:
+    """What a path leads to, as a glob sees it; None where there is nothing."""
+    for name in path:
+        if isinstance(whole, dict) and name in whole:
+            whole = whole[name]
+        elif isinstance(whole, list) and name.isdecimal() and int(name) < len(whole):
+            whole = whole[int(name)]
+        else:
+            return None
+    return (whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)).encode(errors="surrogatepass")
 
 
 def _compiled(glob: str) -> re.Pattern[bytes]:

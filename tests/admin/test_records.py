@@ -23,7 +23,7 @@ from barnabas_admin.consuming import parse_offset
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.group_member import assign_by_range
 from barnabas_admin.kafka import assigned_partitions
-from barnabas_admin.record_format import Columns, Filter, compile_format, json_line, text_formatter
+from barnabas_admin.record_format import Columns, Filter, compile_format, json_line, pairs_of, text_formatter
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import Record, header_name
 
@@ -110,6 +110,24 @@ def test_all_filters_must_match() -> None:
         assert not wrong.passes(record)
     assert not Filter(headers=[("zone", "*")]).passes(record)
     assert not Filter(keys=["*"]).passes(Record(0, 0, None, b"v")), "no key is not an empty one"
+
+
+def test_a_field_of_a_value_that_is_json_is_matched() -> None:
+    record = Record(
+        0, 0, None, b'{"user": "u7", "to": {"code": "JFK"}, "items": [{"sku": "A1"}], "n": 5, "ok": true}', ()
+    )
+    for path, glob in (("user", "u*"), ("to.code", "J?K"), ("items.0.sku", "A1"), ("n", "5"), ("ok", "true")):
+        assert Filter(fields=[(path, glob)]).passes(record), path
+    for path, glob in (("user", "u"), ("to", "JFK"), ("items.1.sku", "*"), ("none", "*"), ("user.name", "*")):
+        assert not Filter(fields=[(path, glob)]).passes(record), path
+    for value in (None, b"", b"user=u7", b'{"user": ', b"[" * 100_000):
+        assert not Filter(fields=[("user", "*")]).passes(Record(0, 0, None, value, ()))
+    assert Filter(contains="JFK").passes(record) and not Filter(contains="jfk").passes(record)
+    assert Filter(fields=[("user", "*")]) and not Filter()
+    assert pairs_of(["a=b=c"], what="x") == [("a", "b=c")]
+    for wrong in ("a", "=b"):
+        with pytest.raises(WrongUsage, match="--filter-field"):
+            pairs_of([wrong], what="--filter-field")
 
 
 def test_partitions_are_shared_by_range() -> None:

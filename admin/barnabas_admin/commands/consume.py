@@ -62,6 +62,13 @@ COMMIT_PAUSE_S = 1.0
 @click.option("--filter-value", "values", multiple=True, metavar="GLOB", help="Only records whose value matches.")
 @click.option("--filter-header", "headers", multiple=True, metavar="NAME=GLOB", help="Only records with such a header.")
 @click.option(
+    "--filter-field",
+    "fields",
+    multiple=True,
+    metavar="PATH=GLOB",
+    help="Only records whose value is JSON with such a field: user=u7, to.code=J*, items.0.sku=A?.",
+)
+@click.option(
     "--to-file", "target", metavar="FILE", type=click.Path(dir_okay=False), help="Write there, not to standard output."
 )
 @click.option("--raw", "is_raw", is_flag=True, help="Give a terminal control characters as they are in the records.")
@@ -85,6 +92,7 @@ def consume(
     keys: tuple[str, ...],
     values: tuple[str, ...],
     headers: tuple[str, ...],
+    fields: tuple[str, ...],
     target: str | None,
     is_raw: bool,
 ) -> None:
@@ -94,10 +102,9 @@ def consume(
     -o json one object per line; a key, value or header that is no UTF-8 comes as key_base64, value_base64. WHEN is
     milliseconds since 1970, 2026-11-25T10:00, or -2h from now.
     """
-    from barnabas_admin.commands.topic import parse_pairs
     from barnabas_admin.consuming import Consumer, parse_offset
     from barnabas_admin.kafka import run_with_cluster
-    from barnabas_admin.record_format import VERBS
+    from barnabas_admin.record_format import VERBS, pairs_of
 
     if form == "help":
         click.echo(f"{VERBS}; \\n, \\t, \\xHH as in C")
@@ -123,7 +130,12 @@ def consume(
                 key_separator=key_separator if key_separator is not None else "\t" if has_keys else None,
             )
         )
-    wanted = Filter(keys=keys, values=values, headers=list(parse_pairs(headers).items()))
+    wanted = Filter(
+        keys=keys,
+        values=values,
+        headers=pairs_of(headers, what="--filter-header"),
+        fields=pairs_of(fields, what="--filter-field"),
+    )
 
     async def work(client: ClusterClient) -> None:
         names = await _matching(client, topics) if is_regex else list(dict.fromkeys(topics))

@@ -9,7 +9,9 @@ Read next:  messages.py, spread.py; templates/topics.html, templates/topic.html.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import shlex
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barnabas_admin.client import AdminClient
@@ -22,6 +24,7 @@ from barnabas_admin.console.spread import spread_of
 from barnabas_admin.disks import read_replica_sizes
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import list_groups
+from barnabas_admin.record_format import Filter, pairs_of
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -128,7 +131,8 @@ async def tail(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         messages.require_topic(known, name)
         cursor = messages.Positions.parse(query.get("cursor", ""))
         start = cursor or await messages.find_positions(client, name, known, start="end")
-        return await messages.browse(client, name, start, known, limit=messages.LIMIT_MAX, contains=query.get("q", ""))
+        wanted = Filter(contains=query.get("q", ""))
+        return await messages.browse(client, name, start, known, limit=messages.LIMIT_MAX, wanted=wanted or None)
 
     return {"topic": name, "q": query.get("q", "")} | await cluster.kafka(ask)
 
@@ -205,28 +209,57 @@ async def _messages(cluster: ConsoleCluster, name: str, query: Query) -> dict[st
     """Nothing is fetched before the user has asked: `start` or `cursor` is in the address then."""
     start, cursor = query.get("start", ""), query.get("cursor", "")
     limit = max(1, min(messages.LIMIT_MAX, number_of(query.get("limit", "50"), "limit")))
-    only = query.get("partition", "")
-    text = query.get("q", "")
-    asked = {"start": start or "newest", "limit": limit, "only": only, "q": text}
+    texts = {each: query.get(each, "").strip() for each in ("until", "q", "key", "field", "header")}
+    asked = texts | {
+        "start": start or ("oldest" if cursor else "newest"),
+        "limit": limit,
+        "only": query.get("partition", ""),
+        "view": "table" if query.get("view") == "table" else "",
+        "bytes": "hex" if query.get("bytes") == "hex" else "",
+        "stop": query.get("stop", ""),
+    }
     if not start and not cursor:
         return asked | {"found": None}
+    found = await cluster.kafka(lambda client: _read(client, name, asked, cursor, _filter(texts)))
+    is_searching = bool(_filter(texts)) and not found["is_done"] and not found["records"]
+    table = messages.fields_table(found["records"]) if asked["view"] else None
+    return asked | {"found": found, "table": table, "is_searching": is_searching}
 
-    async def ask(client: ClusterClient) -> dict[str, Any]:
-        known = await messages.bounds(client, name)
-        messages.require_topic(known, name)
-        if only:
-            number = number_of(only, "partition")
-            if number not in known:
-                raise WrongUsage(f"{name} has no partition {number}; it has {len(known)}, counted from 0")
-            known = {number: known[number]}
-        positions = messages.Positions.parse(cursor)
-        if start == "newest":
-            return await messages.browse_back(client, name, positions, known, limit=limit, contains=text)
-        if not cursor:
-            positions = await messages.find_positions(client, name, known, start=start)
-        return await messages.browse(client, name, positions, known, limit=limit, contains=text)
 
-    return asked | {"found": await cluster.kafka(ask)}
+def _filter(texts: Mapping[str, str]) -> Filter:
+    """What the form asks for, as `topic consume` takes it; several fields or headers have blanks between. Raises WrongUsage."""
+    pairs = {}
+    for name in ("field", "header"):
+        try:
+            pairs[name] = pairs_of(shlex.split(texts[name]), what=name)
+        except ValueError as error:
+            raise WrongUsage(
+                f"{name}: {error}", hint=f"write {name}s as NAME=GLOB, with quotes around blanks"
+            ) from None
+    keys = [texts["key"]] if texts["key"] else []
+    return Filter(keys=keys, headers=pairs["header"], fields=pairs["field"], contains=texts["q"])
+
+
+async def _read(
+    client: ClusterClient, name: str, asked: Mapping[str, Any], cursor: str, wanted: Filter
+) -> dict[str, Any]:
+    known = await messages.bounds(client, name)
+    messages.require_topic(known, name)
+    if asked["only"]:
+        number = number_of(asked["only"], "partition")
+        if number not in known:
+            raise WrongUsage(f"{name} has no partition {number}; it has {len(known)}, counted from 0")
+        known = {number: known[number]}
+    now_ms = int(time.time() * 1000)
+    if asked["until"]:
+        known = await messages.bounds_until(client, name, known, asked["until"], now_ms=now_ms)
+    positions = messages.Positions.parse(cursor)
+    is_backwards = asked["start"] == "newest"
+    if not cursor and not is_backwards:
+        positions = await messages.find_positions(client, name, known, start=asked["start"], now_ms=now_ms)
+    return await messages.browse(
+        client, name, positions, known, limit=asked["limit"], wanted=wanted or None, is_backwards=is_backwards
+    )
 
 
 async def _consumers(cluster: ConsoleCluster, of: Sequence[TopicPartition]) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from datetime import UTC
 from typing import Any
 
 from barnabas_admin import client_view
-from barnabas_admin.output import size_text
+from barnabas_admin.console.messages import hex_dump
+from barnabas_admin.output import printable, size_text
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.moments import iso_text
 
 UNKNOWN = "–"
 LINE_LETTERS = 100
+LINE_TEXT_MAX = 400
+"""Letters of a record on its line; the page cuts what does not fit."""
 _SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
@@ -65,9 +68,14 @@ def moment(timestamp_ms: int | None) -> str:
 def pretty(value: dict[str, Any]) -> str:
     """A record's key or value for its cell: JSON indented where it is longer than a line, everything else as it is."""
     text = str(value["text"])
-    if value["kind"] != "json" or len(text) <= LINE_LETTERS:
-        return text
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    if value["kind"] == "json" and len(text) > LINE_LETTERS:
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    return printable(text)
+
+
+def one_line(value: dict[str, Any]) -> str:
+    """The beginning of a key or value, on one line."""
+    return printable(" ".join(str(value["text"])[:LINE_TEXT_MAX].split()))
 
 
 def error_fields(error: Exception) -> dict[str, Any]:
@@ -99,5 +107,8 @@ FILTERS = {
     "span": span,
     "moment": moment,
     "pretty": pretty,
+    "one_line": one_line,
+    "hex_dump": hex_dump,
+    "printable": printable,
     "client_figures": client_view.figures_text,
 }

@@ -17,7 +17,6 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
-from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -65,9 +64,11 @@ def text_of(browser: webdriver.Chrome, tag: str) -> str:
 def choose_theme(browser: webdriver.Chrome, address: str, theme: str) -> None:
     """By the page's own form, as a user does. Raises TimeoutException when the page does not come back in it."""
     browser.get(address)
-    Select(browser.find_element(By.NAME, "theme")).select_by_visible_text(theme)
     former = browser.find_element(By.TAG_NAME, "html")
-    browser.find_element(By.CSS_SELECTOR, ".theme button").click()
+    button = browser.find_element(By.CSS_SELECTOR, f'.theme button[value="{theme}"]')
+    if not button.is_displayed():  # in the menu of a narrow page
+        browser.find_element(By.CSS_SELECTOR, "label[for=menu]").click()
+    button.click()
     # The next address would cancel the form on its way; and the page may have had the theme before, by the cookie of another port.
     themed = (By.CSS_SELECTOR, f'html[data-theme="{theme}"]')
     for is_there in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -155,6 +156,67 @@ def test_newest_is_the_newest_of_all_partitions_and_goes_back_to_the_first(
         seen += [each["timestamp_ms"] - first_ms for each in part["records"]]
         asked = {"cursor": part["cursor"]}
     assert seen == list(reversed(range(3000))) and part["is_done"]
+
+
+def test_oldest_and_a_time_are_merged_over_the_partitions(console: Console, cluster: LocalCluster) -> None:
+    console.post("/topics/new", name="merged", partitions="3", replicas="1")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    first_ms = int(time.time() * 1000) - 100_000
+    for number in range(300):  # partition 0 alone would fill a page
+        producer.produce("merged", b"%d" % number, partition=number % 3, timestamp=first_ms + number)
+    assert producer.flush(30) == 0
+
+    def read(**asked: str) -> dict[str, Any]:
+        found = console.client.get("/topics/merged.json", params={"tab": "messages", "limit": "100", **asked})
+        return dict(found.json()["found"])
+
+    def values(found: dict[str, Any]) -> list[int]:
+        return [int(each["value"]["text"]) for each in found["records"]]
+
+    seen: list[int] = []
+    asked = {"start": "oldest"}
+    for _ in range(3):
+        part = read(**asked)
+        seen += values(part)
+        asked = {"cursor": part["cursor"]}
+    assert seen == list(range(300)) and part["is_done"]
+    moment = datetime.fromtimestamp((first_ms + 150) / 1000, UTC).replace(tzinfo=None).isoformat()
+    assert values(read(start=f"@{moment}", limit="2")) == [150, 151], "a moment without a zone is UTC's"
+    assert values(read(start="@-1h", limit="2")) == [0, 1]
+    assert values(read(start="-1")) == [297, 298, 299]
+    assert values(read(start="newest", until=f"@{first_ms + 150}", limit="2")) == [149, 148]
+    assert values(read(start="oldest", until=f"@{first_ms + 2}")) == [0, 1]
+    part = read(start="oldest", limit="2")
+    assert part["total"] == 300 and part["left"] == 298 and part["reached_ms"] is not None
+
+
+def test_records_are_filtered_as_the_command_line_does_and_shown_by_field(
+    console: Console, cluster: LocalCluster
+) -> None:
+    console.post("/topics/new", name="filtered", partitions="2", replicas="1")
+    for number in range(4):
+        value = f'{{"user": "u{number}", "to": {{"code": "JFK"}}, "n": {number}}}'
+        sent = console.post("/topics/filtered/produce", key=f"k{number}", value=value, headers=f"by=t{number}")
+        assert sent.status_code == 303, sent.text
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce("filtered", b"\x00\x00\x00\x00\x07alice", "a\u202egnp.exe", partition=0)
+    assert producer.flush(30) == 0
+
+    def keys(**asked: str) -> set[str]:
+        found = console.client.get("/topics/filtered.json", params={"tab": "messages", "start": "newest", **asked})
+        return {each["key"]["text"] for each in found.json()["found"]["records"]}
+
+    assert keys(field="user=u2") == {"k2"}
+    assert keys(field="to.code=J* n=3") == {"k3"}
+    assert keys(key="k[01]") == {"k0", "k1"} and keys(header="by=t1") == {"k1"}
+    assert console.client.get("/topics/filtered?tab=messages&start=newest&field=user").status_code == 400
+    page = {"tab": "messages", "start": "newest"}
+    lines = console.client.get("/topics/filtered", params=page).text
+    assert "schema 7" in lines and "\u202e" not in lines and "a\\u202egnp.exe" in lines
+    assert "00 00 00 00 07 61 6c 69" in console.client.get("/topics/filtered", params=page | {"bytes": "hex"}).text
+    table = console.client.get("/topics/filtered.json", params=page | {"view": "table"}).json()["table"]
+    assert table["names"] == ["user", "to", "n"]
+    assert ["u3", '{"code": "JFK"}', "3"] in [each["fields"] for each in table["rows"]]
 
 
 def test_nothing_is_fetched_before_it_is_asked_for(console: Console) -> None:
