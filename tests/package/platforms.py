@@ -83,9 +83,12 @@ def _ask(requirements: list[str], tags: list[str], python: str) -> str | None:
         ]
         command += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
         command += [word for tag in tags for word in ("--platform", tag)]
-        done = subprocess.run(
-            [*command, *requirements], capture_output=True, text=True, timeout=ASKED_S_MAX, check=False
-        )
+        try:
+            done = subprocess.run(
+                [*command, *requirements], capture_output=True, text=True, timeout=ASKED_S_MAX, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"pip had no answer within {ASKED_S_MAX} s: run it again") from error
     return None if done.returncode == 0 else done.stderr
 
 
@@ -99,7 +102,13 @@ def main() -> int:
     status = 0
     print(f"{'':22}" + "".join(f"{python:>26}" for python in PYTHONS))
     for platform in PLATFORMS:
-        row = table[platform] = {python: sorted(missing_wheels(requirements, platform, python)) for python in PYTHONS}
+        try:
+            row = {python: sorted(missing_wheels(requirements, platform, python)) for python in PYTHONS}
+        except RuntimeError as error:
+            status = 1
+            print(f"{platform:22}{'not answered':>26}\n{error}", file=sys.stderr)
+            continue
+        table[platform] = row
         print(f"{platform:22}" + "".join(f"{', '.join(names) or 'all':>26}" for names in row.values()), flush=True)
         for python, names in row.items():
             known = {name for name, where in MISSING.items() if (platform, python) in where}
