@@ -20,7 +20,7 @@ from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.keys import keys_of
 from barnabas_broker.host.config import HostConfig
 from barnabas_broker.node.properties import known_keys
-from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
+from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Audience, Row
 from barnabas_wire.kafka.messages import ApiKey
 from docs.kafka_apis import KAFKA, KAFKA_RANGES, LISTED_WHEN, NOT_SERVED
 from pyspark_barnabas.kafka_properties import REFUSED, OptionRow
@@ -160,8 +160,8 @@ def source_page() -> str:
 
 def needs_cell(row: Row) -> str:
     """What a row asks for, in a cell."""
-    if row.gate is not None:
-        return f"**{row.gate}**"
+    if row.cluster_right is not None:
+        return f"**{row.cluster_right}**"
     return "; ".join(" or ".join(str(right) for right in need) for need in row.needs) or "–"
 
 
@@ -169,18 +169,18 @@ def rights_page() -> str:
     """What a caller must be allowed, from the table that is also checked."""
     head = "| {} | needs | besides |\n|---|---|---|\n"
     kafka = [
-        f"| {key.name} | {needs_cell(row)} | {cell(row.note or ('' if row.door is Door.CALLER else row.door.value))} |"
+        f"| {key.name} | {needs_cell(row)} | {cell(row.note or ('' if row.audience is Audience.CALLER else row.audience.value))} |"
         for key, row in sorted(KAFKA_RIGHTS.items())
     ]
     admin = [
-        f"| {name} | {needs_cell(row)} | {cell(row.note or ('' if row.door is Door.CALLER else row.door.value))} |"
+        f"| {name} | {needs_cell(row)} | {cell(row.note or ('' if row.audience is Audience.CALLER else row.audience.value))} |"
         for name, row in RPC_RIGHTS.items()
-        if row.door is not Door.PEER
+        if row.audience is not Audience.PEER
     ]
     peers = [
         f"| {name} | {needs_cell(row)} | {cell(row.note)} |"
         for name, row in RPC_RIGHTS.items()
-        if row.door is Door.PEER
+        if row.audience is Audience.PEER
     ]
     return (
         f"{NOTE}# Rights\n\nWhat a caller needs where `authorizer.class.name` is set. Needs with a semicolon between them hold together. "

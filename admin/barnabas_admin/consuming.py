@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.output import talk
-from barnabas_admin.when import FORMS, parse_when
+from barnabas_admin.time_argument import FORMS, parse_time
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -30,7 +30,7 @@ def parse_offset(text: str, *, now_ms: int = 0, zone: tzinfo | None = None) -> t
     if text in ("start", "end"):
         return text, 0
     if text[:1] == "@" and len(text) > 1:
-        return "time", parse_when(text[1:], now_ms=now_ms, zone=zone)
+        return "time", parse_time(text[1:], now_ms=now_ms, zone=zone)
     kind, digits = ("before_end", text[1:]) if text[:1] == "-" else ("absolute", text)
     if not digits.isdigit():
         raise WrongUsage(f"--offset {text}: use start, end, N, -N or @WHEN", hint=f"WHEN is {FORMS}")

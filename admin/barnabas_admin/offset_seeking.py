@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from barnabas_admin.errors import WrongUsage
-from barnabas_admin.when import parse_when
+from barnabas_admin.time_argument import parse_time
 from barnabas_wire.kafka.ids import TopicPartition
 
 
@@ -53,7 +53,7 @@ def parse_target(text: str, *, now_ms: int) -> Target:
     if text in ("start", "end"):
         return Target(Kind(text))
     if text[:1] == "@":
-        return Target(Kind.TIME, parse_when(text[1:], now_ms=now_ms))
+        return Target(Kind.TIME, parse_time(text[1:], now_ms=now_ms))
     if text[:1] in ("+", "-") and text[1:].isdigit():
         return Target(Kind.SHIFT, int(text))
     if text.isdigit():

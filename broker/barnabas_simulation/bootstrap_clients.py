@@ -2,7 +2,7 @@
 
 May touch:  a node's Metadata handler, by the real codec.   Must not touch: anything that changes a node, the run's randomness.
 Invariants: none of its own.
-Read next:  broker/barnabas_broker/metadata/service_gate.py, which this judges; invariants.py.
+Read next:  broker/barnabas_broker/metadata/readiness.py, which this judges; invariants.py.
 
 A real client asks once, and some (librdkafka) believe the answer for good. So the first answer of a broker's life must be
 one to live by: it names brokers, a controller, and every topic that was there before the broker started.

@@ -17,7 +17,7 @@ from typing import Protocol
 from barnabas_coordination.group.service import OFFSETS_TOPIC
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC
 from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
-from barnabas_quorum.driver.unasked import SESSION_TICK_MS
+from barnabas_quorum.driver.periodic_tasks import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration

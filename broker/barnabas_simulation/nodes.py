@@ -20,7 +20,7 @@ from typing import Any
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import NodeConfig
@@ -99,7 +99,7 @@ class SimulatedNode:
         """How far its wall clock is ahead of the true time."""
         self._has_closed_logs = False
         """In a clean stop."""
-        self._gate: ServiceGate
+        self._readiness: Readiness
         self._brokers: OwnBrokers
         self._listeners: SimulatedListeners
         self._cluster = cluster
@@ -166,7 +166,7 @@ class SimulatedNode:
     @property
     def is_serving(self) -> bool:
         """Whether clients are, too."""
-        return self.is_listening and self._gate.is_open
+        return self.is_listening and self._readiness.is_open
 
     @property
     def listener_stats(self) -> NetworkStats:
@@ -270,7 +270,7 @@ class SimulatedNode:
         )
         self.groups, self.transactions, self.transactional = broker.groups, broker.transactions, broker.transactional
         self.incarnation_id = served.context.incarnation_id
-        self._gate, self._brokers, self._listeners = broker.gate, broker.brokers, listeners
+        self._readiness, self._brokers, self._listeners = broker.readiness, broker.brokers, listeners
         for part, method, hear in (
             (control.driver, "fence", self._on_fence),
             (broker.replicas, "on_space_changed", self._on_space_changed),

@@ -2,7 +2,7 @@
 
 May touch:  barnabas_wire.kafka.ids.  Must not touch: asyncio, clock, files, protobuf, image, controller.
 Invariants: as in records.py; neither changes what the cluster is, so an image with them equals one without.
-Read next:  image/hashing.py and image/quarantine.py, which act on these.
+Read next:  image/hashing.py and image/bad_records.py, which act on these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class QuarantineRecord:
     epoch: Epoch
     """Of the batch that holds it."""
     digest: bytes
-    """Of its bytes (image/quarantine.py): exactly that record is meant."""
+    """Of its bytes (image/bad_records.py): exactly that record is meant."""
     principal: str
     reason: str
 

@@ -15,7 +15,7 @@ from barnabas_admin.offset_seeking import (
     parse_target,
     plan_seek,
 )
-from barnabas_admin.when import parse_when
+from barnabas_admin.time_argument import parse_time
 from barnabas_wire.kafka.ids import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -87,5 +87,5 @@ def test_partitions_are_named_by_topic_or_one_by_one() -> None:
 
 
 def test_a_moment_without_a_zone_is_this_hosts() -> None:
-    assert parse_when("2026-01-02", now_ms=0) == parse_when("2026-01-02T00:00:00", now_ms=0)
-    assert parse_when("-90s", now_ms=NOW_MS) == NOW_MS - 90_000
+    assert parse_time("2026-01-02", now_ms=0) == parse_time("2026-01-02T00:00:00", now_ms=0)
+    assert parse_time("-90s", now_ms=NOW_MS) == NOW_MS - 90_000

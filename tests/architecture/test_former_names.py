@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_admin.main import cli
+from barnabas_broker.config import loggers
 from barnabas_broker.config.group_keys import GROUP_KEYS
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
 from barnabas_broker.metrics.exporter import render
@@ -24,6 +27,8 @@ from barnabas_quorum.image.loader import MetadataLoader
 from tests.broker.metrics.test_exporter import make_sources, stand_ins
 
 FILE = Path(__file__).with_name("former_names.txt")
+ROOT = FILE.parents[2]
+FIELD = re.compile("[a-z][a-z0-9_]*")
 
 
 def _words(command: click.Command, path: str) -> Iterator[str]:
@@ -46,6 +51,23 @@ def _metrics() -> Iterator[str]:
                 yield f"{sample.name} {' '.join(sorted(sample.labels.keys() - {'le'}))}".strip()
 
 
+def _loggers() -> Iterator[str]:
+    for root in ("metadata_quorum", "log", "replication", "broker"):
+        for path in (ROOT / root).rglob("*.py"):
+            if "\nlogger = logging.getLogger(__name__)\n" in path.read_text(encoding="utf-8"):
+                yield ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _json_fields() -> Iterator[str]:
+    """The keys of every dictionary that the tools write out: more than what they print, never less."""
+    for room in ("admin/barnabas_admin", "broker/barnabas_broker/offline"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                for key in node.keys if isinstance(node, ast.Dict) else ():
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str) and FIELD.fullmatch(key.value):
+                        yield key.value
+
+
 def names() -> dict[str, set[str]]:
     """By what they name."""
     return {
@@ -55,6 +77,8 @@ def names() -> dict[str, set[str]]:
         "words of the command line": set(_words(cli, "barnabas")),
         "metrics and their labels": set(_metrics()),
         "kinds of audit lines": {kind.value for kind in Kind},
+        "loggers": {*_loggers(), *loggers.FORMER},
+        "fields of JSON": set(_json_fields()),
     }
 
 
@@ -74,6 +98,14 @@ def former() -> dict[str, set[str]]:
 @pytest.mark.parametrize("kind", former())
 def test_no_former_name_is_gone(kind: str) -> None:
     assert sorted(former()[kind] - names()[kind]) == []
+
+
+def test_a_former_logger_means_one_that_is_there() -> None:
+    assert not set(loggers.FORMER.values()) - set(_loggers())
+
+
+def test_no_kind_of_name_is_left_out() -> None:
+    assert former().keys() == names().keys()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from barnabas_broker.security.sasl.scram import Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_broker.security.unknown_users import Likeness
 from barnabas_log.tail.validator import check_is_one_batch
-from barnabas_quorum.driver.claims import claimed_id
+from barnabas_quorum.driver.caller_ids import claimed_node_id
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
 from barnabas_quorum.driver.transport import ReplicaIdentity, VoterChangeAnswer
 from barnabas_quorum.driver.verbs import VERBS, read_call, read_heartbeat
@@ -210,7 +210,7 @@ def _rpc(data: bytes) -> None:
         message = type_.FromString(data[1:])
     except DecodeError:
         return
-    claimed_id(message)
+    claimed_node_id(message)
     verb = next((verb for verb in VERBS if verb.call_type is type_), None)
     with contextlib.suppress(KafkaError, _Aborted):
         if verb is not None:

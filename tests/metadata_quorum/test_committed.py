@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, split_batches, take_fetched
+from barnabas_quorum.image.bad_records import Fault
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.quarantine import Fault
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, FetchReply, LeaderChange, ReplyError
 from barnabas_quorum.raft.voters import ReplicaKey

@@ -9,8 +9,8 @@ import pytest
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch
 from barnabas_quorum.driver.image_history import difference_between
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
+from barnabas_quorum.image.bad_records import digest_of_record
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.quarantine import digest_of_record
 from barnabas_quorum.image.snapshot import record_groups
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_quorum.raft.messages import LeaderChange, SnapshotId

@@ -17,7 +17,7 @@ import pytest
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_quorum.controller.requests import (
     AlterPartition,
     CreatableTopic,
@@ -194,7 +194,7 @@ async def test_a_broker_takes_one_change_in_without_visiting_the_others(per_topi
             update_throttles=lambda delta, image: None,
             update_quotas=lambda image: None,
             cache=cache,
-            gate=ServiceGate(broker_id=BrokerId(4), incarnation_id=ZERO_UUID, on_registered=lambda: None),
+            readiness=Readiness(broker_id=BrokerId(4), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=lambda offset: None,

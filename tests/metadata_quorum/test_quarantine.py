@@ -18,13 +18,13 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
 from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.driver.blocked_controller import BlockedController
 from barnabas_quorum.driver.controller_driver import ControllerDriver
-from barnabas_quorum.driver.quarantine import Quarantine
 from barnabas_quorum.explain.chain import Explanation, NextStep, with_blocked
+from barnabas_quorum.image.bad_records import FOLLOWING_MAX, Fault, UnreplayableSnapshot, digest_of_record
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.quarantine import FOLLOWING_MAX, Fault, UnreplayableSnapshot, digest_of_record
 from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import decode, encode
@@ -375,7 +375,7 @@ def test_a_node_stalls_before_its_only_snapshot_however_many_of_its_records_are_
     assert loader.blocked is not None and recorder.offsets == [], "what is left of it is not known"
     assert loader.blocking_records == [loader.blocked.record]
     unused: Any = None
-    quarantine = Quarantine(unused)
+    quarantine = BlockedController(unused)
     quarantine.attach(loader)
     with pytest.raises(KafkaError, match=r"no sign-off helps.*run the version"):
         quarantine.sign_off(SignOffRecord(offset=Offset(4), digest=b"", reason="r"), principal="User:me", quorum=unused)

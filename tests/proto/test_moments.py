@@ -6,7 +6,7 @@ from datetime import UTC
 
 import pytest
 
-from barnabas_admin.console.words import moment
+from barnabas_admin.console.template_filters import moment
 from barnabas_admin.output import local_time
 from barnabas_admin.record_format import Columns, text_formatter
 from barnabas_wire.moments import iso_text, moment_of

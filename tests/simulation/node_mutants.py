@@ -25,7 +25,7 @@ Nor these, for another guard holds when theirs is gone; unit tests hold each alo
 - An answer installs an ISR before the image does. None of 200 CPU seconds; tests/replication/test_partition.py holds it.
 - A stop counts as clean for ever. The look at a log's end after a clean stop cuts what is torn there; tests/log/test_manager.py holds the
   mark.
-- The epoch of an earlier life is led. Nobody is served before the broker has heard of this life (metadata/service_gate.py).
+- The epoch of an earlier life is led. Nobody is served before the broker has heard of this life (metadata/readiness.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.metadata import service_gate
+from barnabas_broker.metadata import readiness
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.node.control_service import ControlService
@@ -187,15 +187,15 @@ def _leaver_stops_counting_before_the_controller_agreed(patch: pytest.MonkeyPatc
 
 
 def _clients_are_served_before_the_broker_is_unfenced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(service_gate, "is_in_service", lambda image, broker_id, incarnation_id: True)
+    patch.setattr(readiness, "is_in_service", lambda image, broker_id, incarnation_id: True)
 
 
-def _registration_of_an_earlier_life_opens_the_gate(patch: pytest.MonkeyPatch) -> None:
+def _registration_of_an_earlier_life_makes_ready(patch: pytest.MonkeyPatch) -> None:
     def is_in_service(image: MetadataImage, broker_id: Any, incarnation_id: Any) -> bool:
         broker = image.cluster.broker(broker_id)
         return broker is not None and not broker.is_fenced
 
-    patch.setattr(service_gate, "is_in_service", is_in_service)
+    patch.setattr(readiness, "is_in_service", is_in_service)
 
 
 def _late_controller_gives_no_time_back(patch: pytest.MonkeyPatch) -> None:
@@ -767,7 +767,9 @@ MUTANTS = (
         is_tested=True,
     ),
     NodeMutant(
-        "an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, is_tested=True
+        "an earlier life's registration makes a broker ready",
+        _registration_of_an_earlier_life_makes_ready,
+        is_tested=True,
     ),
     NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, is_tested=True),
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, is_tested=True),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable
-from barnabas_broker.metadata.own_requests import OwnRequests
+from barnabas_broker.metadata.broker_requests import BrokerRequests
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
@@ -135,7 +135,7 @@ class Controllers:
             controllers=[BrokerId(1), BrokerId(2), BrokerId(3)],
             leader_hint=lambda: self.hint,
         )
-        self.own = OwnRequests(self.client, broker_id=BrokerId(7), broker_epoch=lambda: self.broker_epoch)
+        self.own = BrokerRequests(self.client, broker_id=BrokerId(7), broker_epoch=lambda: self.broker_epoch)
 
     def elect(self, node_id: int) -> None:
         """This one leads; it begins with what the former leader had committed, and the others know."""

@@ -28,7 +28,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from barnabas_admin.console import events, pages, topics, words, writes
+from barnabas_admin.console import events, pages, template_filters, topics, writes
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
 from barnabas_admin.console.query import Query
@@ -130,12 +130,12 @@ def make_application(
             routes.append(Route("/", _to_the_run))
     routes.append(Route("/theme", _choose_theme, methods=["POST"]))
     routes.append(Route("/livez", _is_alive))
-    gate = []
+    sign_in_required = []
     if sign_in is not None:
         answer = _sign_in(environment, sign_in, history)
         routes.append(Route(SIGN_IN, answer, methods=["GET", "POST"]))
         routes.append(Route("/sign-out", _sign_out(sign_in), methods=["POST"]))
-        gate.append(Middleware(_Gate, sign_in=sign_in))
+        sign_in_required.append(Middleware(_SignInRequired, sign_in=sign_in))
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
@@ -158,7 +158,7 @@ def make_application(
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", *hosts]),
             Middleware(_Headers),
-            *gate,
+            *sign_in_required,
         ],
         exception_handlers={
             HTTPException: _refused(environment),
@@ -222,7 +222,7 @@ def _environment(*, is_read_only: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= words.FILTERS
+    environment.filters |= template_filters.FILTERS
     environment.globals |= {"is_read_only": is_read_only}
     return environment
 
@@ -262,7 +262,7 @@ def _form(of: ClusterOf, environment: Environment, template: str, write: writes.
             target = await write.do(cluster, fields)
         except KafkaError as error:
             found = await write.show(cluster, fields)
-            found |= {"fields": fields, "error": words.error_fields(error), "is_preview": False}
+            found |= {"fields": fields, "error": template_filters.error_fields(error), "is_preview": False}
             return _render(environment, request, template, found, status=400)
         if target is None:
             found = await write.show(cluster, fields)
@@ -322,7 +322,7 @@ def _sign_in(environment: Environment, sign_in: SignIn, history: History | None)
             address = request.client.host if request.client else ""
             name = await sign_in.begin(form["user"].strip(), form["password"], history, address=address)
         except KafkaError as error:
-            found = {"back": back, "user": form["user"], "error": words.error_fields(error) | {"hint": None}}
+            found = {"back": back, "user": form["user"], "error": template_filters.error_fields(error) | {"hint": None}}
             return _render(environment, request, "sign_in", found, status=403)
         response = RedirectResponse(back, status_code=303)
         _set_cookie(response, request, SESSION_COOKIE, name)
@@ -396,7 +396,7 @@ def _failed(environment: Environment) -> Any:
             status = 504
         elif isinstance(error, OSError):
             status = 503
-        return _error(environment, request, words.error_fields(error), status)
+        return _error(environment, request, template_filters.error_fields(error), status)
 
     return handle
 
@@ -416,7 +416,7 @@ def _error(environment: Environment, request: Request, fields: dict[str, Any], s
     return _render(environment, request, "error", {"error": fields, "status": status}, status=status)
 
 
-class _Gate:
+class _SignInRequired:
     """Lets nobody past who is not signed in, but to the page that signs in, and what it is made of."""
 
     def __init__(self, app: ASGIApp, sign_in: SignIn) -> None:

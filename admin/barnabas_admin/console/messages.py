@@ -19,7 +19,7 @@ from typing import Any
 from barnabas_admin.consuming import parse_offset
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.record_format import Filter
-from barnabas_admin.when import FORMS
+from barnabas_admin.time_argument import FORMS
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

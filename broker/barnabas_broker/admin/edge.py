@@ -54,8 +54,8 @@ class Caller(NamedTuple):
 
 _CALLER: ContextVar[Caller] = ContextVar("caller")
 """Of the call that runs; gRPC gives each a task of its own."""
-_GATES = {
-    method: row.gate
+_CLUSTER_RIGHTS = {
+    method: row.cluster_right
     for served in ("Controller", *SERVICES)
     for service, _, method, row in ((*name.partition("/"), row) for name, row in RPC_RIGHTS.items())
     if service == served
@@ -124,9 +124,9 @@ class AdminEdge:
         whose = Caller(self._identify(context), host_of(context))
         _CALLER.set(whose)
         try:
-            gate = _GATES[method]
-            if gate is not None:
-                self.access_of(whose).require(*gate)
+            right = _CLUSTER_RIGHTS[method]
+            if right is not None:
+                self.access_of(whose).require(*right)
             answer = await work
         except KafkaError as refusal:
             work.close()  # where it was not begun

@@ -37,9 +37,9 @@ from barnabas_quorum.explain.history import (
 from barnabas_quorum.explain.leaders import ControllerReport, Silence, explain_leader
 from barnabas_quorum.explain.partitions import PartitionName, explain_partition, find_partition
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
+from barnabas_quorum.image.bad_records import Blocked
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
-from barnabas_quorum.image.quarantine import Blocked
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_quorum.records import PartitionRecord

@@ -5,7 +5,7 @@ May touch:  this node's loader and metadata log (reading), the active controller
             the data lane.
 Invariants: nothing here changes but by the active controller; nothing at or above the high watermark is shown; no secret is;
             long reads rest between short steps; generated types stop here.
-Read next:  barnabas_quorum/image/hashing.py, image/quarantine.py; driver/image_history.py.
+Read next:  barnabas_quorum/image/hashing.py, image/bad_records.py; driver/image_history.py.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from barnabas_quorum.driver.committed_history import find_start_of_last, read_sl
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
 from barnabas_quorum.driver.log_entries import NO_OP, LogEntry
 from barnabas_quorum.driver.quorum_description import QuorumDescription
+from barnabas_quorum.image.bad_records import BadRecord
 from barnabas_quorum.image.entities import entities, recompute
 from barnabas_quorum.image.hashing import FORMAT, PARTS, ImageHash, digest_of
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.quarantine import BadRecord
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.record_view import fields_of
 from barnabas_quorum.records_integrity import PartHash

@@ -81,8 +81,8 @@ class KafkaCalls:
     async def _handled(self, api: registry.Api, request: Any, version: int, *, is_dry: bool) -> Any:
         whose = current_caller()
         access = self._edge.access_of(whose)
-        if api.gate is not None:
-            access.require(*api.gate)
+        if api.cluster_right is not None:
+            access.require(*api.cluster_right)
         context = RequestContext(
             api_key=api.key,
             api_version=version,

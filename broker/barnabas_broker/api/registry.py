@@ -173,7 +173,7 @@ class Api:
     ends_with_client: bool = False
     """Whether the handler is cancelled while it waits when its client is gone. What writes for others goes on, as in Kafka."""
     error_response: ErrorResponse | None = None
-    gate: Right | None = None
+    cluster_right: Right | None = None
     """What a caller must be allowed before the handler sees its request; of the table of rights."""
 
 
@@ -348,7 +348,7 @@ def _add(
     assert key not in APIS, f"{key.name} has two handlers"
     row = KAFKA_RIGHTS.get(key)
     assert row is not None, f"{key.name} has no row in barnabas_quorum/image/rights.py: say what a caller needs for it"
-    assert row.gate is None or not is_direct, f"{key.name} takes undecoded frames and checks for itself"
+    assert row.cluster_right is None or not is_direct, f"{key.name} takes undecoded frames and checks for itself"
     module = handler.__module__.rpartition(".")[2]
     assert SERVED.get(module, {}).get(key) == versions, f"{key.name} {versions} is not in SERVED of {module}"
     APIS[key] = Api(
@@ -364,5 +364,5 @@ def _add(
         is_direct=is_direct,
         ends_with_client=ends_with_client,
         error_response=on_error,
-        gate=row.gate,
+        cluster_right=row.cluster_right,
     )

@@ -28,6 +28,8 @@ LEVELS: Final[Mapping[str, int]] = {
 }
 
 FORMER: Final[Mapping[str, str]] = {
+    "barnabas_broker.metadata.cut_off": "barnabas_broker.metadata.isolation",
+    "barnabas_broker.network.own_address": "barnabas_broker.network.host_address",
     "barnabas_log.aborted_proof": "barnabas_log.recovery.aborted_proof",
     "barnabas_log.checkpointing": "barnabas_log.directories.checkpointing",
     "barnabas_log.directory_health": "barnabas_log.directories.directory_health",
@@ -44,6 +46,8 @@ FORMER: Final[Mapping[str, str]] = {
     "barnabas_log.scrubber": "barnabas_log.recovery.scrubber",
     "barnabas_log.segment": "barnabas_log.tail.segment",
     "barnabas_log.truncating": "barnabas_log.tail.truncating",
+    "barnabas_quorum.driver.own_snapshots": "barnabas_quorum.driver.replica_snapshots",
+    "barnabas_quorum.driver.unasked": "barnabas_quorum.driver.periodic_tasks",
     "barnabas_replication.alter_partition": "barnabas_replication.leader.alter_partition",
     "barnabas_replication.appends": "barnabas_replication.leader.appends",
     "barnabas_replication.batch_work": "barnabas_replication.leader.batch_work",

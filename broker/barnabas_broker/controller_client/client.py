@@ -3,7 +3,7 @@
 May touch:  asyncio, the controller's request types.   Must not touch: images, logs, gRPC (grpc_transport.py).
 Invariants: every request is carried out on the control lane, from whichever lane it was asked; every call has a
             deadline; an answer of a controller that was not active is never taken for the cluster's.
-Read next:  metadata/lifecycle.py, which keeps the heartbeats going; metadata/own_requests.py, what a broker asks for itself;
+Read next:  metadata/lifecycle.py, which keeps the heartbeats going; metadata/broker_requests.py, what a broker asks for itself;
             barnabas_quorum/driver/controller_service.py, the other end.
 
 Not obvious: a request that was cut off may have been carried out. What a node asks for itself (Request.is_nodes_own) is asked again:

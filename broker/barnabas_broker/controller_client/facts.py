@@ -17,7 +17,7 @@ import grpc.aio
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.incarnation import IncarnationGuard
-from barnabas_quorum.driver.own_replica import OwnReplica
+from barnabas_quorum.driver.replica_status import ReplicaStatus
 from barnabas_quorum.explain.brokers import LiveFacts, SessionFact
 from barnabas_quorum.explain.leaders import ControllerReport
 from barnabas_quorum.raft.damage import LogEnd
@@ -34,7 +34,7 @@ Address = tuple[str, int]
 class ReplicaView(Protocol):
     """What this needs of the node's QuorumNode."""
 
-    def describe_own(self) -> OwnReplica:
+    def describe_own(self) -> ReplicaStatus:
         """This replica's own place in the quorum."""
         ...
 

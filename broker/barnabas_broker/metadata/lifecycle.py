@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, HeartbeatStream
 from barnabas_broker.metadata.config import LifecycleConfig
-from barnabas_broker.metadata.cut_off import may_quorum_stand
+from barnabas_broker.metadata.isolation import may_quorum_stand
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     BrokerHeartbeat,

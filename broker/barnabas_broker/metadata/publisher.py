@@ -4,7 +4,7 @@ May touch:  replica manager, coordinators, metadata cache; both lanes' loops.   
 Invariants: deltas are applied in the order of the metadata log, each once, the next when the last replica of the one before has its
     log; the settings of topics go to the replicas with the
     ISRs that were decided by them; the cache is swapped after replicas and coordinators, so
-    a client never hears from this broker of a leader role it has not taken, and the service gate looks last; an error here
+    a client never hears from this broker of a leader role it has not taken, and readiness.py looks last; an error here
     stops the node, half-applied metadata does not go on.
 Read next:  cache.py, lifecycle.py (which unfences only after its own registration was applied here).
 
@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_log.config import LogConfig
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.quotas import QuotasImage
@@ -79,7 +79,7 @@ class BrokerMetadataPublisher:
         update_throttles: Callable[[MetadataDelta, MetadataImage], None],
         update_quotas: Callable[[QuotasImage], None],
         cache: MetadataCache,
-        gate: ServiceGate,
+        readiness: Readiness,
         control_loop: asyncio.AbstractEventLoop,
         data_loop: asyncio.AbstractEventLoop,
         on_applied: Callable[[Offset], None],
@@ -99,7 +99,7 @@ class BrokerMetadataPublisher:
         self._update_quotas = update_quotas
         self._update_shares = update_shares
         self._cache = cache
-        self._gate = gate
+        self._readiness = readiness
         self._control_loop = control_loop
         self._data_loop = data_loop
         self._on_applied = on_applied
@@ -184,7 +184,7 @@ class BrokerMetadataPublisher:
         if delta.quotas is not None:
             self._update_quotas(image.quotas)
         self._cache.swap(image)
-        self._gate.look(image)
+        self._readiness.look(image)
 
     def _tell_coordinator(self, coordinator: CoordinatorTopic, topics: TopicsDelta) -> None:
         if topics.deleted:

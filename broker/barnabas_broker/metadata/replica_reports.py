@@ -35,7 +35,7 @@ class ReportQueue(Generic[Report]):
     """Reports of one kind that are still to be sent. Belongs to the data lane; `run` is its task."""
 
     def __init__(self, send: Callable[[Sequence[Report]], Awaitable[Sequence[PlacedReplica]]]) -> None:
-        """`send` (OwnRequests) returns one outcome for each; it raises KafkaError when nobody took the request."""
+        """`send` (BrokerRequests) returns one outcome for each; it raises KafkaError when nobody took the request."""
         self._send = send
         self._waiting: dict[tuple[Uuid, int], Report] = {}
         self._is_due = asyncio.Event()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas_quorum.image.bad_records import Blocked
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.quarantine import Blocked
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 
 LANE_SILENCE_MS_MAX = 10_000

@@ -1,9 +1,9 @@
-"""One client connection: bytes to frames, frames taken up in order, answers through one gate in request order.
+"""One client connection: bytes to frames, frames taken up in order, answers through one output in request order.
 
 May touch:  its socket, the shared receive buffer, FileRanges.   Must not touch: logs, metadata (the handlers do).
 Invariants: answers leave strictly in request order and never interleave; a FileRange is released exactly once, also
             when the connection is lost; whatever a client sends or omits costs bounded memory and its own connection.
-Read next:  framing.py (bytes to frames), requests.py (a frame to its handler), output.py (the gate).
+Read next:  framing.py (bytes to frames), requests.py (a frame to its handler), output.py (the output).
 
 Not obvious:
 - While a handler's awaitable is pending, or too much waits to be answered or read by the client, frames stay unread:
@@ -26,15 +26,15 @@ from typing import Protocol
 
 from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.framing import FrameReader, InvalidFrameSize, OversizedFrame
-from barnabas_broker.network.output import OutputGate
-from barnabas_broker.network.own_address import address_as_text
+from barnabas_broker.network.host_address import address_as_text
+from barnabas_broker.network.output import SocketOutput
 from barnabas_broker.network.phases import PHASES
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
 from barnabas_broker.network.request_memory import ANSWER_BYTES
 from barnabas_broker.network.requests import UNAUTHENTICATED, ClientRequests, RequestListener
 from barnabas_broker.network.socket_calls import send_paced_to_another_host
-from barnabas_broker.network.tls_output import TlsOutputGate
+from barnabas_broker.network.tls_output import TlsOutput
 from barnabas_wire.kafka.ids import ANONYMOUS
 
 logger = logging.getLogger(__name__)
@@ -84,11 +84,11 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answered_bytes",
-        "_gate",
         "_is_admitted",
         "_is_consuming",
         "_is_paused",
         "_is_starved",
+        "_output",
         "_reader",
         "_transport",
         "is_dirty",
@@ -99,14 +99,14 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
     def __init__(self, listener: ConnectionListener) -> None:
         super().__init__(listener)
         self._transport: asyncio.Transport
-        self._gate: OutputGate | TlsOutputGate
+        self._output: SocketOutput | TlsOutput
         self._reader = FrameReader(
             listener.buffers,
             frame_bytes_max=listener.frame_bytes_max,
             bytes_max_of=self._request_bytes_max if self._is_guarded else listener.request_bytes_max,
         )
         self._answered_bytes = 0
-        """Bytes of the answers in `_slots`: they count as queued before the gate has them, or one read could bring any number."""
+        """Bytes of the answers in `_slots`: they count as queued before the output has them, or one read could bring any number."""
         self._is_admitted = False
         self._is_paused = False
         self._is_starved = False
@@ -158,12 +158,12 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             self._is_admitted = True
             transport.set_read_buffer_limits(TLS_UNREAD_BYTES)  # type: ignore[attr-defined]  # of asyncio's TLS transports alone
             send_paced_to_another_host(transport.get_extra_info("socket"), self._listener.congestion_control)
-            self._gate = TlsOutputGate(
+            self._output = TlsOutput(
                 transport=transport,
                 loop=self._listener.loop,
                 stats=self._listener.stats,
                 memory=self._listener.memory,
-                on_progress=self._gate_progress,
+                on_progress=self._output_progress,
                 on_lost=self.close,
             )
             return
@@ -175,12 +175,12 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             return
         self._is_admitted = True
         send_paced_to_another_host(socket, self._listener.congestion_control)
-        self._gate = OutputGate(
+        self._output = SocketOutput(
             socket=socket,
             loop=self._listener.loop,
             stats=self._listener.stats,
             memory=self._listener.memory,
-            on_progress=self._gate_progress,
+            on_progress=self._output_progress,
             on_lost=self.close,
         )
 
@@ -202,13 +202,13 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """TLS only: the client reads slowly."""
-        if isinstance(self._gate, TlsOutputGate):
-            self._gate.pause()
+        if isinstance(self._output, TlsOutput):
+            self._output.pause()
 
     def resume_writing(self) -> None:
         """TLS only: the client reads again."""
-        if isinstance(self._gate, TlsOutputGate):
-            self._gate.resume()
+        if isinstance(self._output, TlsOutput):
+            self._output.resume()
 
     def eof_received(self) -> None:
         """The client said all it had to say; as with Kafka, what waits for it is dropped."""
@@ -229,7 +229,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         for let_go in held.values():
             let_go()
         if self._is_admitted:
-            self._gate.close()
+            self._output.close()
         self._reader.drop()
         self._listener.memory.forget(self)
 
@@ -241,7 +241,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
     @property
     def kept_bytes(self) -> int:
         """Memory that this connection takes of what all requests of the node may take, and would give back."""
-        return self._waiting_bytes + self._reader.kept_bytes + (self._gate.kept_bytes if self._is_admitted else 0)
+        return self._waiting_bytes + self._reader.kept_bytes + (self._output.kept_bytes if self._is_admitted else 0)
 
     @property
     def has_sent_more(self) -> bool:
@@ -281,7 +281,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         in_flight_max = listener.in_flight_max
         # The property's call would cost every read what the phases of requests cost (phases.py).
         queued_bytes_max = self._queued_bytes_max if listener.memory.is_pressed else listener.queued_bytes_max
-        gate = self._gate
+        output = self._output
         reader = self._reader
         now = perf_counter()
         left = TURN_REQUESTS_MAX
@@ -298,7 +298,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 if (
                     self._is_exclusive
                     or len(slots) >= in_flight_max
-                    or gate.queued_bytes + self._answered_bytes >= queued_bytes_max
+                    or output.queued_bytes + self._answered_bytes >= queued_bytes_max
                 ):
                     # Answers given meanwhile may already be able to leave.
                     self._move_answers()
@@ -345,7 +345,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
         return (
             self._is_exclusive
             or len(self._slots) >= listener.in_flight_max
-            or self._gate.queued_bytes + self._answered_bytes >= self._queued_bytes_max
+            or self._output.queued_bytes + self._answered_bytes >= self._queued_bytes_max
         )
 
     def _postpone(self) -> None:
@@ -363,7 +363,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             return
         self._take_frames()
 
-    # ---- answers to the gate
+    # ---- answers to the output
 
     def slot_filled(self, size_bytes: int) -> None:
         """An answer is there: sent at the end of the read we are in, or by the listener's flush of this turn."""
@@ -384,7 +384,7 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
                 self._go_on()
 
     def _move_answers(self) -> None:
-        """Hand the finished head of the queue to the gate. A flat loop: it runs once per request of any kind."""
+        """Hand the finished head of the queue to the output. A flat loop: it runs once per request of any kind."""
         slots = self._slots
         parts: list[Part] = []
         queued_bytes = before = 0
@@ -409,27 +409,27 @@ class Connection(ClientRequests, asyncio.BufferedProtocol):
             (times.get(api_key) or stats.time_of(api_key)).note(now - started, alike, queued_bytes - before)
         self.last_active = now
         self._answered_bytes -= queued_bytes
-        self._gate.send(parts, queued_bytes)
+        self._output.send(parts, queued_bytes)
         if self.measured:
             self._note_measured(now)
 
     def _note_measured(self, moved: float) -> None:
         """Note when answers that are measured left their queue, and count those that the socket has taken."""
-        is_sent = not self._gate.queued_bytes
+        is_sent = not self._output.queued_bytes
         waiting = []
         for slot in self.measured:
             if slot in self._slots:
                 waiting.append(slot)
                 continue
             slot.moved = slot.moved or moved
-            slot.parts = ()  # the gate has them
+            slot.parts = ()  # the output has them
             if is_sent:
                 self._listener.stats.note_phases(slot.api_key, zip(PHASES, slot.phases(perf_counter()), strict=True))
             else:
                 waiting.append(slot)
         self.measured = waiting
 
-    def _gate_progress(self) -> None:
+    def _output_progress(self) -> None:
         self.last_active = perf_counter()
         if self.measured:
             self._note_measured(self.last_active)

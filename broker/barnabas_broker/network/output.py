@@ -1,8 +1,8 @@
-"""The output gate of one connection: bytes and file ranges leave in the order they were put, partial writes go on.
+"""The output of one connection: bytes and file ranges leave in the order they were put, partial writes go on.
 
 May touch:  its duplicate of the connection's socket, FileRanges.   Must not touch: frames, handlers.
 Invariants: one writer per socket, so nothing is ever interleaved; each FileRange is released exactly once, when its
-            last byte is sent or the gate closes; a file shorter than promised closes the connection (the client was
+            last byte is sent or the output closes; a file shorter than promised closes the connection (the client was
             given a size).
 Read next:  connection.py.
 
@@ -33,7 +33,7 @@ JOINED_BYTES_MAX = 64 * 1024
 _READ_AHEAD_BYTES = 256 * 1024
 
 
-class OutputGate:
+class SocketOutput:
     """Owns the sending side of a socket."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class OutputGate:
         on_progress: Callable[[], None],
         on_lost: Callable[[str], None],
     ) -> None:
-        """`socket` is a duplicate owned by the gate; `on_progress` is called when a slow client has read something."""
+        """`socket` is a duplicate owned by the output; `on_progress` is called when a slow client has read something."""
         self._socket = socket
         self._descriptor = socket.fileno()
         self._loop = loop

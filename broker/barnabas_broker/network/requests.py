@@ -292,8 +292,8 @@ class ClientRequests:
     ) -> None:
         """Call a handler of decoded requests; what must wait goes on in a task of the listener."""
         try:
-            if api.gate is not None and not context.access.may(*api.gate):
-                raise context.access.refusal(*api.gate)
+            if api.cluster_right is not None and not context.access.may(*api.cluster_right):
+                raise context.access.refusal(*api.cluster_right)
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
                 self._is_exclusive = self._is_waiting = True
@@ -434,7 +434,7 @@ class ClientRequests:
         self.close_for(error, f"request api={int(slot.api_key)} v{slot.version}")
 
     def close_for(self, bug: Exception, what: str) -> None:
-        """The third door: what nobody foresaw, perhaps found by a hostile frame, costs this connection only.
+        """The third way out: what nobody foresaw, perhaps found by a hostile frame, costs this connection only.
 
         A broken invariant costs the node. `what` failed.
         """

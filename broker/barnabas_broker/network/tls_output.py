@@ -1,8 +1,8 @@
-"""The output gate of one TLS connection: file ranges are read into this process, for asyncio encrypts in memory.
+"""The output of one TLS connection: file ranges are read into this process, for asyncio encrypts in memory.
 
 May touch:  its transport, FileRanges.        Must not touch: frames, handlers, the socket below.
-Invariants: those of output.py; what the transport has not sent is bounded by its own write buffer, which pauses this gate.
-Read next:  output.py, the gate of plain connections; connection.py.
+Invariants: those of output.py; what the transport has not sent is bounded by its own write buffer, which pauses this output.
+Read next:  output.py, that of plain connections; connection.py.
 
 There is no kernel TLS to be had from Python, so sendfile is given up: a range is read SLICE_BYTES at a time, from the page cache on
 the loop, else by a thread.
@@ -23,11 +23,11 @@ from barnabas_log.disk_calls import is_cached
 
 SLICE_BYTES = 256 * 1024
 WRITE_BUFFER_BYTES = 512 * 1024
-"""What may wait in the transport before it pauses this gate."""
+"""What may wait in the transport before it pauses this output."""
 
 
-class TlsOutputGate:
-    """Owns the sending side of a TLS transport. The same calls as OutputGate's."""
+class TlsOutput:
+    """Owns the sending side of a TLS transport. The same calls as SocketOutput's."""
 
     __slots__ = (
         "_is_closed",
@@ -61,7 +61,7 @@ class TlsOutputGate:
         self._stats = stats
         self._memory = memory
         self._kept_bytes = 0
-        """Counted as memory while the client does not read: see OutputGate, and the transport's buffer."""
+        """Counted as memory while the client does not read: see SocketOutput, and the transport's buffer."""
         self._on_progress = on_progress
         self._on_lost = on_lost
         self._parts: deque[Part] = deque()

@@ -26,8 +26,8 @@ from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.topic_settings import LEVELS_OF_KEYS, TopicSettings
-from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
-from barnabas_broker.security.doors import DIAL_PLAINTEXT
+from barnabas_broker.node.voter_addresses import VoterAddresses, node_address
+from barnabas_broker.security.grpc_security import DIAL_PLAINTEXT
 from barnabas_broker.telemetry.subscriptions import subscription_value
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
@@ -174,16 +174,16 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         on_conflict=logger.error,
         open_disk=world.open_disk,
     )
-    door = config.doors.controller
-    if door.own is not None:
-        door.own.check_identity(server.node_id, storage.cluster_id)
-    if door.dials_plaintext:
+    security = config.grpc_security.controller
+    if security.own is not None:
+        security.own.check_identity(server.node_id, storage.cluster_id)
+    if security.dials_plaintext:
         logger.warning(
             "%s is set: controllers are called in plain text where they speak no TLS; take it off when every node has %s:SSL",
             DIAL_PLAINTEXT,
             server.controller_listener_names[0],
         )
-    dialer = door.dialer(storage.cluster_id)
+    dialer = security.dialer(storage.cluster_id)
 
     def check_voters(change: VoterChange, principal: str, host: str) -> None:
         assert request_guard is not None, "without an authorizer nobody asks"
@@ -200,7 +200,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         clock_ms=world.wall_ms,
         random=context.new_random(),
         listener=listener,
-        endpoint=own_address(server, storage.voters, storage.replica),
+        endpoint=node_address(server, storage.voters, storage.replica),
         on_loading=world.spare_collector,
         bootstrap_servers=bootstrap_servers,
         voters_guard=None if request_guard is None else check_voters,
@@ -231,10 +231,10 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     watch: IncarnationWatch | None = None
     endpoint = server.controller_endpoint()
     if endpoint is not None:
-        reached = own_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port)
+        reached = node_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port)
         watch = IncarnationWatch(
             transport,
-            own_address=reached,
+            node_address=reached,
             voters=lambda: quorum.voters,
             addresses=[*bootstrap_servers, *((voter.host, voter.port) for voter in voters)],
             take_agreeing=guard.take_agreeing,

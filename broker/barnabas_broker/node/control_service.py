@@ -95,5 +95,5 @@ class ControlService:
             blocked=self._parts.loader.blocked,
             leader_id=self._parts.quorum.describe().leader_id,
             high_watermark=self._parts.quorum.high_watermark,
-            is_serving=self._broker is not None and self._broker.gate.is_open,
+            is_serving=self._broker is not None and self._broker.readiness.is_open,
         )

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas_broker.api.own_calls import serve_own_calls
+from barnabas_broker.api.local_calls import serve_local_calls
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.producer_ids import ProducerIds
+from barnabas_broker.metadata.broker_requests import BrokerRequests
 from barnabas_broker.metadata.cache import MetadataCache
-from barnabas_broker.metadata.cut_off import CutOffWatch
+from barnabas_broker.metadata.isolation import IsolationWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
-from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
-from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metadata.voters_clock import VotersClock
 from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import ControlParts
@@ -79,8 +79,8 @@ class DataParts:
     placements: ReportQueue[ReplicaPlacement]
     faults: ReportQueue[ReplicaFaultReport]
     cache: MetadataCache
-    gate: ServiceGate
-    watch: CutOffWatch
+    readiness: Readiness
+    watch: IsolationWatch
     clock: VotersClock
     publisher: BrokerMetadataPublisher
     traces: Traces | None
@@ -129,9 +129,11 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         )
 
     report_offline_directories()
-    own_requests = OwnRequests(control.client, broker_id=config.server.id, broker_epoch=lambda: lifecycle.broker_epoch)
-    placements = ReportQueue(own_requests.assign_replicas_to_directories)
-    faults = ReportQueue(own_requests.alter_replica_faults)
+    broker_requests = BrokerRequests(
+        control.client, broker_id=config.server.id, broker_epoch=lambda: lifecycle.broker_epoch
+    )
+    placements = ReportQueue(broker_requests.assign_replicas_to_directories)
+    faults = ReportQueue(broker_requests.alter_replica_faults)
 
     def on_directory_failed(directory: str, error: OSError) -> None:
         # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
@@ -148,14 +150,14 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         config=config.replication,
         logs=logs,
         log_config=settings.log_config,
-        controller=own_requests,
+        controller=broker_requests,
         peers=partial(world.peer, config=config),
         clock_ms=world.wall_ms,
         random=context.new_random(),
         submit_work=world.batch_worker(),
         listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
     )
-    producer_ids = ProducerIds(own_requests.allocate_producer_ids)
+    producer_ids = ProducerIds(broker_requests.allocate_producer_ids)
     brokers = world.brokers(replicas.endpoint_of, config=config)
     transactions = TransactionCoordinator(
         config=config.transactions,
@@ -164,7 +166,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         controller=control.client,
         producer_ids=producer_ids,
         brokers=brokers,
-        is_current=lambda: gate.has_read_registration,
+        is_current=lambda: readiness.has_read_registration,
         clock_ms=world.wall_ms,
         may_judge_age=clock.may_judge_age,
     )
@@ -175,7 +177,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         delete_before=share_log.delete_before,
         metadata=cache,
         controller=control.client,
-        is_current=lambda: gate.has_read_registration,
+        is_current=lambda: readiness.has_read_registration,
         clock_ms=world.wall_ms,
     )
     share_brokers = world.brokers(replicas.endpoint_of, config=config)
@@ -250,7 +252,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
             control.leader_view.change_voters(change, principal=principal, client_host=client_host)
         ),
     )
-    brokers.serve = share_brokers.serve = letter_brokers.serve = serve_own_calls(services)
+    brokers.serve = share_brokers.serve = letter_brokers.serve = serve_local_calls(services)
     traces = open_traces(
         config.tracing,
         node_id=config.server.node_id,
@@ -263,10 +265,12 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
     def update_throttles(delta: MetadataDelta, image: MetadataImage) -> None:
         settings.apply_throttles(replicas.throttle, delta, image, replicas.hosted.now_ms())
 
-    gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
-    watch = CutOffWatch(
+    readiness = Readiness(
+        broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen
+    )
+    watch = IsolationWatch(
         contact=lifecycle,
-        gate=gate,
+        readiness=readiness,
         is_left_alone=replicas.is_left_alone,
         serve_clients=server.serve_clients,
         session_timeout_ms=config.lifecycle.session_timeout_ms,
@@ -290,7 +294,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         update_quotas=server.apply_quotas,
         update_shares=shares.follow,
         cache=cache,
-        gate=gate,
+        readiness=readiness,
         control_loop=world.control.loop,
         data_loop=world.data.loop,
         on_applied=on_applied,
@@ -316,7 +320,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         placements=placements,
         faults=faults,
         cache=cache,
-        gate=gate,
+        readiness=readiness,
         watch=watch,
         clock=clock,
         publisher=publisher,

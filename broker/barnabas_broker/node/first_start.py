@@ -135,5 +135,5 @@ async def _discover(config: NodeConfig) -> QuorumIdentity:
 
 
 def _dialer(config: NodeConfig) -> Dialer:
-    door = config.doors.controller
-    return door.dialer("" if door.own is None else door.own.cluster_of(config.server.node_id))
+    security = config.grpc_security.controller
+    return security.dialer("" if security.own is None else security.own.cluster_of(config.server.node_id))

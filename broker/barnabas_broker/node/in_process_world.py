@@ -148,7 +148,7 @@ class NoServers:
     async def run(self) -> None:
         """See Servers."""
         assert self._served.broker is not None, "the only node is a broker"
-        await self._world.data.call(self._served.broker.gate.wait_open())
+        await self._world.data.call(self._served.broker.readiness.wait_open())
         self._world.on_serving(self._served)
         await asyncio.Event().wait()
 

@@ -30,7 +30,7 @@ class IncarnationWatch:
         self,
         transport: Transport,
         *,
-        own_address: tuple[str, int],
+        node_address: tuple[str, int],
         voters: Callable[[], Iterable[Voter]],
         addresses: Sequence[tuple[str, int]],
         take_agreeing: Callable[[], Collection[ReplicaKey]],
@@ -38,7 +38,7 @@ class IncarnationWatch:
         """`voters` of this node's own log, looked at anew each time; `addresses` besides: bootstrap servers, first voters;
         `take_agreeing`: the guard's."""
         self._transport = transport
-        self._own_address = own_address
+        self._node_address = node_address
         self._voters = voters
         self._addresses = tuple(addresses)
         self._take_agreeing = take_agreeing
@@ -47,7 +47,7 @@ class IncarnationWatch:
         """Ask once whoever has not shown since the last look, by what it sent or answered, that it is of this incarnation."""
         agreeing = self._take_agreeing()
         addresses = {(voter.host, voter.port): voter.key for voter in self._voters()}
-        settled = {address for address, key in addresses.items() if key in agreeing} | {self._own_address}
+        settled = {address for address, key in addresses.items() if key in agreeing} | {self._node_address}
         nobody = ReplicaKey(BrokerId(-1), ZERO_UUID)
         await asyncio.gather(
             *(

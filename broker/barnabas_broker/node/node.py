@@ -3,7 +3,7 @@
 May touch:  every room's start and stop.   Must not touch: how parts are made: control.py and data.py.
 Invariants: what keeps the cluster alive runs on the control lane, what carries data on the data lane; a broker asks to be
     unfenced only when its logs are recovered, its metadata is applied and it listens; it serves clients once it is unfenced
-    (metadata/service_gate.py); it stops in the reverse order: hand over leaderships, close the listener, flush and mark the
+    (metadata/readiness.py); it stops in the reverse order: hand over leaderships, close the listener, flush and mark the
     logs clean, resign from the quorum.
 Read next:  control.py and data.py; world.py, what a node is given; process.py, which makes the lanes; metadata/publisher.py, the
     crossing between them.
@@ -116,8 +116,8 @@ class Node:
         """What a controller answers; None when the node is to stop before any does."""
         config = self._context.config
         addresses = config.server.bootstrap_servers()
-        door = config.doors.controller
-        dialer = door.dialer("" if door.own is None else door.own.cluster_of(config.server.node_id))
+        security = config.grpc_security.controller
+        dialer = security.dialer("" if security.own is None else security.own.cluster_of(config.server.node_id))
         world = self._world
         discovery = world.discover_quorum(addresses, known=known, dialer=dialer)
         asking = asyncio.ensure_future(world.control.call(discovery))
@@ -160,7 +160,7 @@ class Node:
                     broker.shares,
                 )
             ]
-            listening = tasks.create_task(broker.server.run(wait_open=broker.gate.wait_open))
+            listening = tasks.create_task(broker.server.run(wait_open=broker.readiness.wait_open))
             serving = tasks.create_task(self._on_control(service.run))
             await self._on_control(broker.announce_ready)
             await _first_of(stop, serving)

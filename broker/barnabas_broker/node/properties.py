@@ -27,7 +27,7 @@ from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
 from barnabas_broker.security.config import SecurityConfig
-from barnabas_broker.security.doors import ADMIN, DIAL_PLAINTEXT, Doors, load_doors
+from barnabas_broker.security.grpc_security import ADMIN, DIAL_PLAINTEXT, GrpcSecurity, load_grpc_security
 from barnabas_broker.security.listener_security import (
     INTER_BROKER_PROTOCOL,
     PROTOCOL_MAP,
@@ -213,9 +213,9 @@ class ServerConfig:
         """Name of the listener that followers fetch from."""
         return self.inter_broker_listener_name or self.kafka_endpoints()[0].listener
 
-    def validate(self, doors: Doors | None = None) -> None:
-        """Raise ConfigError for the first contradiction, naming the keys that mend it. doors: None: in plain text."""
-        doors = doors or Doors()
+    def validate(self, grpc_security: GrpcSecurity | None = None) -> None:
+        """Raise ConfigError for the first contradiction, naming the keys that mend it. grpc_security: None: in plain text."""
+        grpc_security = grpc_security or GrpcSecurity()
         unknown = [role for role in self.process_roles if role not in (BROKER, CONTROLLER)]
         if unknown or not self.process_roles:
             raise ConfigError(
@@ -264,7 +264,7 @@ class ServerConfig:
         if (
             controller is not None
             and not is_loopback(controller.host)
-            and not doors.controller.is_authenticated
+            and not grpc_security.controller.is_authenticated
             and not self.controller_allow_remote
         ):
             raise ConfigError(
@@ -277,7 +277,7 @@ class ServerConfig:
             name = admin.listener
             if name in taken:
                 raise ConfigError(f"admin.listeners has {name}, which is one of listeners: give it a name of its own")
-            is_authenticated = name in doors.admins and doors.admins[name].is_authenticated
+            is_authenticated = name in grpc_security.admins and grpc_security.admins[name].is_authenticated
             if not is_loopback(admin.host) and not is_authenticated and not self.admin_allow_remote:
                 raise ConfigError(
                     f"admin.listeners={admin.host}:{admin.port} is off loopback and has no authentication: give it one ({name}:SSL "
@@ -317,7 +317,7 @@ class NodeConfig:
     """How this broker connects to others."""
     client_tls: ClientTls | None
     """What renews its certificate there; None without TLS."""
-    doors: Doors
+    grpc_security: GrpcSecurity
     """Of the gRPC listeners."""
     static_properties: Mapping[str, str]
     shape_log: Callable[[LogConfig], LogConfig] = lambda config: config
@@ -391,13 +391,13 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
     names = [point.listener for point in server.kafka_endpoints()]
     if server.is_broker and server.inter_broker_listener_name is None:
         server = replace(server, inter_broker_listener_name=inter_broker_listener(names, properties))
-    doors = load_doors(
+    grpc_security = load_grpc_security(
         server.controller_listener_names[0],
         properties,
         admin_listeners=dict.fromkeys(point.listener for point in server.admin_endpoints()),
         dials_plaintext=server.controller_dial_plaintext,
     )
-    server.validate(doors)
+    server.validate(grpc_security)
     if not server.is_controller and MIN_INSYNC_REPLICAS in properties:
         logger.warning(
             "%s of a node without the controller role does not count: the first active controller wrote its own into the "
@@ -432,7 +432,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         listener_security=listener_security,
         client_security=own_security,
         client_tls=own_tls,
-        doors=doors,
+        grpc_security=grpc_security,
         static_properties=dict(properties),
     )
 

@@ -28,10 +28,10 @@ from barnabas_broker.node.properties import split_address
 from barnabas_broker.node.world import Served
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.callers import AdminCallers
-from barnabas_broker.security.doors import DoorSecurity
+from barnabas_broker.security.grpc_security import GrpcListenerSecurity
 from barnabas_broker.version import COMMIT, VERSION
 from barnabas_log.disk import RealDisk
-from barnabas_quorum.driver.claims import claimed_id
+from barnabas_quorum.driver.caller_ids import claimed_node_id
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
 from barnabas_quorum.image.rights import RPC_RIGHTS
@@ -126,7 +126,7 @@ class NodeServers:
             controller=asking,
             config=config.controller,
             bootstrap_servers=config.server.bootstrap_servers(),
-            dialer=config.doors.controller.dialer(cluster_id),
+            dialer=config.grpc_security.controller.dialer(cluster_id),
             edge=self._edge,
             clock_ms=world.wall_ms,
         )
@@ -152,8 +152,8 @@ class NodeServers:
         config = config_of_node.server
         endpoint = config.controller_endpoint()
         if self._parts.driver is not None and endpoint is not None:
-            door = config_of_node.doors.controller
-            peers = None if door.credentials is None else PeerGuard(self._parts.storage.cluster_id, claimed_id)
+            security = config_of_node.grpc_security.controller
+            peers = None if security.credentials is None else PeerGuard(self._parts.storage.cluster_id, claimed_node_id)
             server = new_server([] if peers is None else [peers], connections_max=self._connections_max)
             QuorumServicer(
                 cluster_id=self._parts.storage.cluster_id,
@@ -176,16 +176,16 @@ class NodeServers:
                 incarnation=self._parts.incarnation,
                 clock_ms=self._context.world.wall_ms,
             ).add_to(server)
-            await self._start(server, endpoint.host, endpoint.port, door)
+            await self._start(server, endpoint.host, endpoint.port, security)
         callers_of = {
             name: AdminCallers(
-                door,
+                security,
                 credentials=lambda: self._parts.loader.image.scram,
                 clock_ms=self._context.world.monotonic_ms,
                 audit=self._context.audit,
             )
-            for name, door in config_of_node.doors.admins.items()
-            if door.credentials is not None
+            for name, security in config_of_node.grpc_security.admins.items()
+            if security.credentials is not None
         }
         for admin in config.admin_endpoints():
             callers = callers_of.get(admin.listener)
@@ -195,7 +195,7 @@ class NodeServers:
             self._admin.add_to(server)
             self._explain.add_to(server)
             self._inspection.add_to(server)
-            await self._start(server, admin.host, admin.port, config_of_node.doors.admins[admin.listener])
+            await self._start(server, admin.host, admin.port, config_of_node.grpc_security.admins[admin.listener])
         sources = self._sources()
         self._http = HttpServer(
             addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
@@ -218,32 +218,32 @@ class NodeServers:
         if self._http is not None:
             await self._http.close()
 
-    async def _start(self, server: grpc.aio.Server, host: str, port: int, door: DoorSecurity) -> None:
-        if door.credentials is None:
+    async def _start(self, server: grpc.aio.Server, host: str, port: int, security: GrpcListenerSecurity) -> None:
+        if security.credentials is None:
             server.add_insecure_port(address_of(host, port))
         else:
             # gRPC either demands a certificate or does not ask for one: where operators log in it does not
-            demands = not door.protocol.has_sasl
+            demands = not security.protocol.has_sasl
             server.add_secure_port(
-                address_of(host, port), door.credentials.server_credentials(demands_certificate=demands)
+                address_of(host, port), security.credentials.server_credentials(demands_certificate=demands)
             )
         await server.start()
         self._connections.watch(port)
         self._servers.append(server)
 
     async def _renew_certificates(self) -> None:
-        """Take renewed certificates of the gRPC doors: servers for the handshakes to come, clients by new channels."""
-        doors = self._context.config.doors
+        """Take renewed certificates of the gRPC grpc_security: servers for the handshakes to come, clients by new channels."""
+        grpc_security = self._context.config.grpc_security
         node_id, cluster_id = self._context.config.server.node_id, self._parts.storage.cluster_id
         watched = [
             (name, credentials, check)
             for name, credentials, check in (
                 (
                     self._context.config.server.controller_listener_names[0],
-                    doors.controller.own,
+                    grpc_security.controller.own,
                     lambda new: new.check_identity(node_id, cluster_id),
                 ),
-                *((name, door.credentials, None) for name, door in doors.admins.items()),
+                *((name, security.credentials, None) for name, security in grpc_security.admins.items()),
             )
             if credentials is not None
         ]

@@ -14,7 +14,7 @@ from random import Random, SystemRandom
 
 from barnabas_broker.api.registry import Api
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.network.own_address import address_towards
+from barnabas_broker.network.host_address import address_towards
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
 from barnabas_broker.node.kafka_listeners import kafka_listeners
 from barnabas_broker.node.properties import NodeConfig

@@ -41,7 +41,7 @@ class VoterAddresses(Mapping[BrokerId, tuple[str, int]]):
         return sum(1 for _ in self)
 
 
-def own_address(server: ServerConfig, formatted: VoterSet | None, replica: ReplicaKey) -> tuple[str, int] | None:
+def node_address(server: ServerConfig, formatted: VoterSet | None, replica: ReplicaKey) -> tuple[str, int] | None:
     """Where other controllers reach this one: what advertised.listeners says of the controller listener, else what was
     said on formatting, else where it is bound. None on a broker, and when all that is known is a wildcard."""
     bound = server.controller_endpoint()

@@ -1,9 +1,9 @@
 """Who calls the admin service: by the certificate that the connection shows, or by the token of a login.
 
 May touch:  grpc.aio's context of a call, the image's SCRAM credentials through what it is given.   Must not touch: what is asked.
-Invariants: on a door with authentication nothing but the login is served to who has not shown who it is; tokens are kept as digests
+Invariants: on a listener with authentication nothing but the login is served to who has not shown who it is; tokens are kept as digests
             and never written; a token ends after TOKEN_LIFETIME_MS, and at once when its user's password is changed or gone.
-Read next:  doors.py; ../admin/edge.py, where the calls end; barnabas_wire/rpc/login.proto.
+Read next:  grpc_security.py; ../admin/edge.py, where the calls end; barnabas_wire/rpc/login.proto.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import grpc
 import grpc.aio
 
 from barnabas_broker.security.audit import AuditLog
-from barnabas_broker.security.doors import DoorSecurity
+from barnabas_broker.security.grpc_security import GrpcListenerSecurity
 from barnabas_broker.security.logins import SCRAM_MECHANISMS, Logins
 from barnabas_broker.security.principal_mapping import map_subject
 from barnabas_broker.security.sasl.mechanism import LoginRefused, Mechanism
@@ -74,7 +74,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
 
     def __init__(
         self,
-        security: DoorSecurity,
+        security: GrpcListenerSecurity,
         *,
         credentials: Callable[[], ScramImage],
         clock_ms: Callable[[], int],
@@ -109,7 +109,9 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             return grpc.unary_stream_rpc_method_handler(
                 self._checked(handler.unary_stream), handler.request_deserializer, handler.response_serializer
             )
-        assert handler.unary_unary is not None, f"{handler_call_details.method}: this door knows no such kind of method"
+        assert handler.unary_unary is not None, (
+            f"{handler_call_details.method}: this listener knows no such kind of method"
+        )
         return grpc.unary_unary_rpc_method_handler(
             self._checked(handler.unary_unary), handler.request_deserializer, handler.response_serializer
         )
@@ -127,13 +129,13 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         return checked
 
     def principal_of(self, context: Any) -> str | None:
-        """Who calls; None: nobody that this door knows."""
+        """Who calls; None: nobody that this listener knows."""
         if self._logins is not None:
             return self._bearer(context)
         certificates = context.auth_context().get("x509_pem_cert")
         if not certificates:
             return None
-        from barnabas_broker.security.door_credentials import subject_of_pem
+        from barnabas_broker.security.grpc_credentials import subject_of_pem
 
         name = map_subject(self._security.rules, subject_of_pem(certificates[0]))
         return None if name is None else USER + name
@@ -160,7 +162,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
 
     async def BeginLogin(self, request: Any, context: Any) -> Any:
         """See login.proto."""
-        assert self._logins is not None, "the service is registered on doors with logins only"
+        assert self._logins is not None, "the service is registered on listeners with logins only"
         factory = self._logins.factory(request.mechanism)
         if factory is None:
             await context.abort(

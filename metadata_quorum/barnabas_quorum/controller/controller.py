@@ -62,7 +62,7 @@ R = TypeVar("R")
 
 REQUESTS: tuple[type[Request[Any]], ...] = tuple(DECISIONS)
 """Every module with decisions."""
-UNASKED_ELECTIONS_MAX = 1000
+PERIODIC_ELECTIONS_MAX = 1000
 """Most leaders elected in one periodic run for partitions without one."""
 
 
@@ -212,7 +212,7 @@ class Controller:
     def elect_leaderless(self) -> ControllerResult[int]:
         """Elect leaders for partitions without one where that is possible by now; returns how many."""
         records = elections.elect_leaderless(
-            self.pending, rules=self.partition_rules, records_max=UNASKED_ELECTIONS_MAX
+            self.pending, rules=self.partition_rules, records_max=PERIODIC_ELECTIONS_MAX
         )
         return ControllerResult(records=records, response=len(records), is_atomic=False)
 

@@ -72,10 +72,10 @@ class RequestGuard:
         """The same for a change of the quorum's voters, which its leader carries out and no controller decides."""
         if change.is_replicas_own:
             return
-        gate = RPC_RIGHTS["Quorum/ChangeVoters"].gate
-        assert gate is not None, "the table says what an operator needs"
+        right = RPC_RIGHTS["Quorum/ChangeVoters"].cluster_right
+        assert right is not None, "the table says what an operator needs"
         self._authorizer.follow(image.acls.entries)
-        self._check(principal, host, ((gate, CLUSTER_NAME),))
+        self._check(principal, host, ((right, CLUSTER_NAME),))
 
     def _check(self, principal: str, host: str, asked: Asked) -> None:
         verdicts = []
@@ -92,8 +92,8 @@ class RequestGuard:
 
 def _asked(image: MetadataImage, request: Request[Any]) -> Iterator[Asked]:
     row = RPC_RIGHTS[f"Controller/{type(request).__name__}"]
-    if row.gate is not None:
-        yield ((row.gate, CLUSTER_NAME),)
+    if row.cluster_right is not None:
+        yield ((row.cluster_right, CLUSTER_NAME),)
     if isinstance(request, CreateTopics):
         for topic in request.topics:
             yield ((Right(CREATE, CLUSTER), CLUSTER_NAME), (Right(CREATE, TOPIC), topic.name))

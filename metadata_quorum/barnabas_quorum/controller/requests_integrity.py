@@ -2,7 +2,7 @@
 
 May touch:  barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: those of requests.py.
-Read next:  quarantine.py, which decides about sign-offs.
+Read next:  record_sign_off.py, which decides about sign-offs.
 """
 
 from __future__ import annotations

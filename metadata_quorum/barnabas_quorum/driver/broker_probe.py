@@ -2,7 +2,7 @@
 
 May touch:  sockets.                  Must not touch: the controller, sessions.
 Invariants: only a refused connection at every endpoint is a proof; whatever else happens proves nothing.
-Read next:  unasked.py, which asks; explain/brokers.py, which says what follows.
+Read next:  periodic_tasks.py, which asks; explain/brokers.py, which says what follows.
 """
 
 from __future__ import annotations

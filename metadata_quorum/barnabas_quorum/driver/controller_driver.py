@@ -5,7 +5,7 @@ Invariants: decide → replay into the pending image → propose → answer on c
             wrote nothing waits for the last pending record, since it may have read it, and an operator's waits for a
             no-op of its own, or a deposed controller could report what is true no longer; losing leadership drops the
             pending image and fails every waiter with NOT_CONTROLLER.
-Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests; unasked.py for what it
+Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests; periodic_tasks.py for what it
             decides by itself.
 
 Not obvious
@@ -30,7 +30,7 @@ from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.partition_change import elected_from
 from barnabas_quorum.controller.partitions import registered_broker
-from barnabas_quorum.controller.quarantine import blocked_refusal
+from barnabas_quorum.controller.record_sign_off import blocked_refusal
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
@@ -40,11 +40,11 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSession
+from barnabas_quorum.driver.blocked_controller import BlockedController
 from barnabas_quorum.driver.broker_probe import BrokerProbe
 from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
-from barnabas_quorum.driver.quarantine import Quarantine
-from barnabas_quorum.driver.unasked import PROBE_DELAY_MS, UnaskedWork
+from barnabas_quorum.driver.periodic_tasks import PROBE_DELAY_MS, PeriodicTasks
 from barnabas_quorum.driver.voters_clocks import OLD_CONTROLLER_MS
 from barnabas_quorum.errors import BufferExhausted, FailedDecision, NotController, UnreplayableDecision
 from barnabas_quorum.image.loader import MetadataLoader
@@ -149,7 +149,7 @@ class ControllerDriver:
         self._clock_ms = clock_ms
         self._quorum: MetadataWriter | None = None
         self._loader: MetadataLoader | None = None
-        self._quarantine = Quarantine(controller)
+        self._blocked = BlockedController(controller)
         self._was_blocked = False
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
@@ -157,7 +157,7 @@ class ControllerDriver:
         """Batches proposed so far."""
         self._abort_reason = ""
         """Why a transaction is to be aborted for which no room was left."""
-        self._unasked = UnaskedWork(self, probe)
+        self._periodic = PeriodicTasks(self, probe)
         self._failure: asyncio.Future[None] | None = None
 
     def attach(self, quorum: MetadataWriter, *, loader: MetadataLoader) -> None:
@@ -165,7 +165,7 @@ class ControllerDriver:
         within a transaction, or before a bad record; once, before anything runs."""
         self._quorum = quorum
         self._loader = loader
-        self._quarantine.attach(loader)
+        self._blocked.attach(loader)
         loader.blocked_observers.append(self._on_blocked_change)
 
     @property
@@ -181,7 +181,7 @@ class ControllerDriver:
     @property
     def may_decide(self) -> bool:
         """Active, with an image that holds all that is committed."""
-        return self.is_active and self._quarantine.blocked is None
+        return self.is_active and self._blocked.blocked is None
 
     @property
     def is_waiting(self) -> bool:
@@ -193,15 +193,15 @@ class ControllerDriver:
         self._failure = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._unasked.begin(tasks)
+                self._periodic.begin(tasks)
                 if self.is_active:
-                    self._unasked.probe_absent_brokers()
+                    self._periodic.probe_absent_brokers()
                 try:
                     await self._failure
                 finally:
-                    self._unasked.end()
+                    self._periodic.end()
         finally:
-            self._unasked.end()
+            self._periodic.end()
             self._failure = None
 
     # --- requests -------------------------------------------------------------------------------------------------------
@@ -273,13 +273,13 @@ class ControllerDriver:
             connection.broker_id, connection.broker_epoch, now_ms=self.now_ms()
         )
         if was_last and self.is_active:
-            self._unasked.on_sessions_changed()
-            self._unasked.start_probe(connection.broker_id, connection.broker_epoch, PROBE_DELAY_MS)
+            self._periodic.on_sessions_changed()
+            self._periodic.start_probe(connection.broker_id, connection.broker_epoch, PROBE_DELAY_MS)
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         """Take a heartbeat in at once; the future resolves when what came of it is committed."""
         self.stats.heartbeats += 1
-        if self._quarantine.blocked is not None:
+        if self._blocked.blocked is not None:
             return self._beat_while_blocked(heartbeat)
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
@@ -300,7 +300,7 @@ class ControllerDriver:
         future: asyncio.Future[BrokerHeartbeatReply] = asyncio.get_running_loop().create_future()
         try:
             self._require_active()
-            reply = self._quarantine.beat(heartbeat, now_ms=self.now_ms())
+            reply = self._blocked.beat(heartbeat, now_ms=self.now_ms())
             future.set_result(replace(reply, voters_clock_ms=self._voters_clock_ms()))
         except KafkaError as error:
             future.set_exception(error)
@@ -310,7 +310,7 @@ class ControllerDriver:
         self._require_active()
         assert self._quorum is not None, "attach() comes before the first request"
         logger.warning("%s signs off the metadata record at offset %d: %s", principal, request.offset, request.reason)
-        return await self._quarantine.sign_off(request, principal=principal, quorum=self._quorum)
+        return await self._blocked.sign_off(request, principal=principal, quorum=self._quorum)
 
     def sessions(self) -> Mapping[BrokerId, BrokerSession]:
         """What this controller has heard of brokers; nothing while it is not active. Times on the loop's clock."""
@@ -321,7 +321,7 @@ class ControllerDriver:
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Publisher: records are committed; the answers that waited for them leave."""
         if self._was_blocked:
-            self.controller.catch_up(image, last_offset=self._quarantine.written_offset)
+            self.controller.catch_up(image, last_offset=self._blocked.written_offset)
         else:
             self.controller.commit(image)
         while self._waiters and self._waiters[0].offset <= image.offset:
@@ -329,16 +329,16 @@ class ControllerDriver:
             self.stats.wait_s.observe(asyncio.get_running_loop().time() - waiter.since_s)
             _resolve(waiter)
         self.stats.waiters = len(self._waiters)
-        self._unasked.on_commit()
+        self._periodic.on_commit()
 
     def _on_blocked_change(self) -> None:
         """The loader stopped at a bad record, has read on behind it, or goes on."""
-        blocked = self._quarantine.blocked
+        blocked = self._blocked.blocked
         if blocked is not None and not self._was_blocked:
             self._was_blocked = True
             self.controller.pending = self.controller.committed
             self._drop_waiters(blocked_refusal(blocked))
-        self._quarantine.settle()
+        self._blocked.settle()
         if blocked is None and self._was_blocked:
             self._was_blocked = False
             if self.is_active:
@@ -354,7 +354,7 @@ class ControllerDriver:
             return
         self._step_down()
         self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self.now_ms())
-        self._unasked.on_claimed()
+        self._periodic.on_claimed()
         self.stats.times_active += 1
         self.active_since_ms = self.now_ms()
         logger.info("this controller is active in epoch %d, from offset %d", leader.epoch, next_offset)
@@ -369,20 +369,20 @@ class ControllerDriver:
         self._abort_reason = ""
         if self._loader.is_in_transaction:
             logger.warning("the last leader left a transaction open; it is aborted")
-            self.submit_unasked(lambda: self.controller.abort_transaction("its leader is gone"))
-        self.submit_unasked(self.controller.bootstrap)
-        self._unasked.on_sessions_changed()
-        self._unasked.probe_absent_brokers()
+            self.submit_unawaited(lambda: self.controller.abort_transaction("its leader is gone"))
+        self.submit_unawaited(self.controller.bootstrap)
+        self._periodic.on_sessions_changed()
+        self._periodic.probe_absent_brokers()
 
     def _step_down(self) -> None:
         if not self.is_active:
             return
         logger.info("this controller is no longer active in epoch %d", self.controller.epoch)
         self.controller.release()
-        self._unasked.on_released()
+        self._periodic.on_released()
         refusal = self._not_active(is_unsettled=True)
         self._drop_waiters(refusal)
-        self._quarantine.drop(refusal)
+        self._blocked.drop(refusal)
         connections, self._connections = self._connections, {}
         for broker_id in sorted(connections):
             for connection in connections[broker_id]:
@@ -412,7 +412,7 @@ class ControllerDriver:
         before = self.proposals
         try:
             self._require_active()
-            if (refusal := self._quarantine.refusal()) is not None:
+            if (refusal := self._blocked.refusal()) is not None:
                 future.set_exception(refusal)  # nothing was read from an image that could still change
                 return future
             if len(self._waiters) >= WAITERS_MAX and not is_heartbeat:  # their streams bound those
@@ -459,7 +459,7 @@ class ControllerDriver:
             self.stats.waiters = len(self._waiters)
         return future
 
-    def submit_unasked(self, decide: Callable[[], ControllerResult[Any]]) -> None:
+    def submit_unawaited(self, decide: Callable[[], ControllerResult[Any]]) -> None:
         """A decision that nobody waits for."""
         self._submit(decide).add_done_callback(_log_refusal)
 
@@ -536,7 +536,7 @@ class ControllerDriver:
         """The broker was found dead."""
         logger.warning("broker %d is fenced: %s", broker_id, reason)
         self.stats.brokers_fenced += 1
-        self.submit_unasked(lambda: self.controller.fence(broker_id))
+        self.submit_unawaited(lambda: self.controller.fence(broker_id))
 
     def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:
         assert offset is not None

@@ -2,7 +2,7 @@
 
 May touch:  nothing.                  Must not touch: everything.
 Invariants: plain counters and histograms; whoever counts says here what.
-Read next:  controller_driver.py and unasked.py, which count.
+Read next:  controller_driver.py and periodic_tasks.py, which count.
 """
 
 from __future__ import annotations

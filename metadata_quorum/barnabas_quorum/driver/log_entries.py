@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from barnabas_quorum.driver.control_batches import control_records, decode_kraft_version, decode_voters
-from barnabas_quorum.image.quarantine import digest_of_record
+from barnabas_quorum.image.bad_records import digest_of_record
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.record_view import fields_of, kind_of
 from barnabas_quorum.records import NoOpRecord, Record

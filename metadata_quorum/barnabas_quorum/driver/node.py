@@ -33,8 +33,6 @@ from barnabas_quorum.driver.delivery import Delivery
 from barnabas_quorum.driver.election_watch import ElectionWatch
 from barnabas_quorum.driver.log_flush import LogFlush
 from barnabas_quorum.driver.membership import Change, OnVotersChanged, VoterChanges, VotersGuard
-from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
-from barnabas_quorum.driver.own_snapshots import OwnSnapshots
 from barnabas_quorum.driver.peer_requests import PeerRequests
 from barnabas_quorum.driver.peers import Peers
 from barnabas_quorum.driver.proposals import Proposals
@@ -42,6 +40,8 @@ from barnabas_quorum.driver.quorum_description import QuorumDescription, describ
 from barnabas_quorum.driver.quorum_events import Clean, Flushed, Frozen, Resign, Rotten
 from barnabas_quorum.driver.quorum_listener import QuorumListener
 from barnabas_quorum.driver.quorum_stats import Stats
+from barnabas_quorum.driver.replica_snapshots import ReplicaSnapshots
+from barnabas_quorum.driver.replica_status import ReplicaStatus, replica_status
 from barnabas_quorum.driver.standing_watch import StandingWatch
 from barnabas_quorum.driver.transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.driver.voters_clocks import VotersClocks
@@ -157,7 +157,7 @@ class QuorumNode:
         self.stats = Stats()
         self._inbox: deque[_Event] = deque()
         self._wake = asyncio.Event()
-        self._snapshots = OwnSnapshots(
+        self._snapshots = ReplicaSnapshots(
             config=config,
             core=self._core,
             log=log,
@@ -320,9 +320,9 @@ class QuorumNode:
         """The quorum as this node sees it."""
         return describe_quorum(self._core, self._peers.silent, now_ms=self._now_ms(), wall_ms=self._clock_ms())
 
-    def describe_own(self) -> OwnReplica:
+    def describe_own(self) -> ReplicaStatus:
         """This replica's own place in the quorum."""
-        return own_replica(self._core, self._peers.silent)
+        return replica_status(self._core, self._peers.silent)
 
     async def resign(self) -> None:
         """Give up leadership, informing the voters who should follow; returns when they know or after a short wait.

@@ -2,7 +2,7 @@
 
 May touch:  the core, to read.        Must not touch: asyncio, clocks.
 Invariants: only the leader knows the replicas' progress; what is not known is -1; a leader that this node has lost is none.
-Read next:  own_replica.py, what a node says of itself.
+Read next:  replica_status.py, what a node says of itself.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotStats
-from barnabas_quorum.image.quarantine import UnreplayableSnapshot
+from barnabas_quorum.image.bad_records import UnreplayableSnapshot
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.messages import SnapshotId
 

@@ -86,7 +86,7 @@ def _verb(method: str, request_type: type[Request[Any]]) -> Verb:
 
 
 def _verbs() -> tuple[Verb, ...]:
-    # a sign-off is not decided on an image: it is what is done while there is none to decide on (quarantine.py)
+    # a sign-off is not decided on an image: it is what is done while there is none to decide on (blocked_controller.py)
     kinds = {kind.__name__: kind for kind in (*REQUESTS, SignOffRecord) if kind is not BrokerHeartbeat}
     methods = [method.name for method in pb.DESCRIPTOR.services_by_name["Controller"].methods]
     if set(methods) != {*kinds, HEARTBEATS}:

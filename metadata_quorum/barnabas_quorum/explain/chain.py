@@ -1,6 +1,6 @@
 """An explanation: what is so, the causes that led to it, how things stand now, and what to do.
 
-May touch:  image/quarantine.py, its arguments.   Must not touch: everything else.
+May touch:  image/bad_records.py, its arguments.   Must not touch: everything else.
 Invariants: causes stand oldest first, of records that were decided together the cause first; an offset of -1 means that no
             record of the metadata log states the cause.
 Read next:  history.py.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from barnabas_quorum.image.quarantine import Blocked
+from barnabas_quorum.image.bad_records import Blocked
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
 from barnabas_wire.lazy_dataclass import dataclass
 

@@ -5,7 +5,7 @@ Invariants: each record is replayed exactly once and in order; publishers see on
             transaction before its End, nothing of one that was aborted ever, and no image whose offset lies inside one;
             a record that cannot be replayed stops the image right before its batch, and nothing else; a hash that the
             active controller wrote is compared with that of the image of right before it.
-Read next:  publisher.py; quarantine.py and agreement.py, the rules; driver/metadata_listener.py, which feeds it.
+Read next:  publisher.py; bad_records.py and agreement.py, the rules; driver/metadata_listener.py, which feeds it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_quorum.image.agreement import Agreement
-from barnabas_quorum.image.features import FeaturesImage
-from barnabas_quorum.image.log_content import CommittedRecords, SnapshotContent
-from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.publisher import Publisher
-from barnabas_quorum.image.quarantine import (
+from barnabas_quorum.image.bad_records import (
     BadRecord,
     Blocked,
     PassedOver,
@@ -31,6 +27,10 @@ from barnabas_quorum.image.quarantine import (
     bad_records_ahead,
     sign_offs_in,
 )
+from barnabas_quorum.image.features import FeaturesImage
+from barnabas_quorum.image.log_content import CommittedRecords, SnapshotContent
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.image.snapshot import difference, image_of, in_one_go
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.records import (

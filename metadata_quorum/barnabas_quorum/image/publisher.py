@@ -16,7 +16,7 @@ class Publisher(Protocol):
     """Takes in metadata changes. An exception from it stops the node, logged with its traceback.
 
     Kafka's brokers count it (metadata-apply-error-count) and go on, its controllers stop; here what is to be expected is dealt
-    with where it arises: a record that cannot be replayed holds the image (quarantine.py), a setting that a newer node wrote
+    with where it arises: a record that cannot be replayed holds the image (bad_records.py), a setting that a newer node wrote
     leaves the default, a directory that fails goes offline at whatever operation (tests/replication/test_storage_errors.py), a
     decision that fails is refused. What is left are bugs and broken laws, behind which nobody knows what half was taken: a
     partition still led that another leads, or the next delta applied to a state that no image describes. A fresh process begins

@@ -7,8 +7,8 @@ Invariants: whatever a node serves has a row, or the node does not start; a row 
 Read next:  authorizer.py (the rules); controller/guard.py and the broker room's security/access.py (who checks).
 
 The rows are Kafka's (AclAuthorizer's matrix in its documentation, and KafkaApis). A row's needs hold together; within one need any of the
-alternatives will do. A need of a gate is checked before the handler sees the request; the others are checked by the handler for each thing
-that a request names, so that one thing that is refused takes nothing from the rest of the request.
+alternatives will do. The right on the cluster is checked before the handler sees the request; the others are checked by the handler for
+each thing that a request names, so that one thing that is refused takes nothing from the rest of the request.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Need = tuple[Right, ...]
 """Any of these will do."""
 
 
-class Door(Enum):
+class Audience(Enum):
     """Who gets as far as the check."""
 
     CALLER = "who has logged in, or anybody where the listener asks for no login"
@@ -71,33 +71,33 @@ class Row(NamedTuple):
     """One API or method."""
 
     needs: tuple[Need, ...] = ()
-    gate: Right | None = None
+    cluster_right: Right | None = None
     """About the cluster as a whole, checked before anything else."""
-    door: Door = Door.CALLER
+    audience: Audience = Audience.CALLER
     note: str = ""
     """What the needs do not say: who is exempt, what is only hidden."""
 
     @property
     def rights(self) -> frozenset[Right]:
         """Every right that some check of this row asks for."""
-        gate = () if self.gate is None else (self.gate,)
-        return frozenset((*gate, *(right for need in self.needs for right in need)))
+        cluster = () if self.cluster_right is None else (self.cluster_right,)
+        return frozenset((*cluster, *(right for need in self.needs for right in need)))
 
 
 def _need(*rights: tuple[AclOperation, AclResourceType]) -> Need:
     return tuple(Right(*right) for right in rights)
 
 
-def _gate(operation: AclOperation, note: str = "") -> Row:
-    return Row(gate=Right(operation, CLUSTER), note=note)
+def _on_cluster(operation: AclOperation, note: str = "") -> Row:
+    return Row(cluster_right=Right(operation, CLUSTER), note=note)
 
 
 def _each(operation: AclOperation, resource_type: AclResourceType, note: str = "") -> Row:
     return Row(needs=(_need((operation, resource_type)),), note=note)
 
 
-OPEN = Row(door=Door.ANYBODY)
-OF_PEERS = Row(door=Door.PEER)
+OPEN = Row(audience=Audience.ANYBODY)
+OF_PEERS = Row(audience=Audience.PEER)
 _READ_GROUP = _need((READ, GROUP))
 _READ_TOPIC = _need((READ, TOPIC))
 _WRITE_ID = _need((WRITE, TRANSACTIONAL_ID))
@@ -210,9 +210,9 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         note="of a transaction's topics those that the principal may describe are returned",
     ),
     ApiKey.LIST_TRANSACTIONS: _each(DESCRIBE, TRANSACTIONAL_ID, "others are left out"),
-    ApiKey.DESCRIBE_ACLS: _gate(DESCRIBE),
-    ApiKey.CREATE_ACLS: _gate(ALTER),
-    ApiKey.DELETE_ACLS: _gate(ALTER),
+    ApiKey.DESCRIBE_ACLS: _on_cluster(DESCRIBE),
+    ApiKey.CREATE_ACLS: _on_cluster(ALTER),
+    ApiKey.DELETE_ACLS: _on_cluster(ALTER),
     ApiKey.DESCRIBE_CONFIGS: Row(
         needs=(_need((DESCRIBE_CONFIGS, TOPIC), (DESCRIBE_CONFIGS, CLUSTER), (DESCRIBE_CONFIGS, GROUP)),),
         note=_CONFIGS_NOTE,
@@ -231,8 +231,8 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         needs=(_need((READ, GROUP)), _need((DESCRIBE, TOPIC))),
         note="none; what is pushed counts for a group and for topics only with the right to them",
     ),
-    ApiKey.LIST_CONFIG_RESOURCES: _gate(DESCRIBE_CONFIGS),
-    ApiKey.DESCRIBE_LOG_DIRS: _gate(DESCRIBE),
+    ApiKey.LIST_CONFIG_RESOURCES: _on_cluster(DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(DESCRIBE),
     ApiKey.CREATE_DELEGATION_TOKEN: _each(CREATE_TOKENS, USER, "for another owner than himself"),
     ApiKey.RENEW_DELEGATION_TOKEN: Row(note="the token's owner and its renewers"),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Row(note="the token's owner and its renewers"),
@@ -240,20 +240,20 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
         needs=(_need((DESCRIBE, TOKEN), (DESCRIBE_TOKENS, USER)),),
         note="owner, requester and renewers see a token without either; others are left out",
     ),
-    ApiKey.ELECT_LEADERS: _gate(ALTER),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _gate(ALTER),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _gate(DESCRIBE),
-    ApiKey.UNREGISTER_BROKER: _gate(ALTER),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _gate(DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CLIENT_QUOTAS: _gate(ALTER_CONFIGS),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _gate(DESCRIBE),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _gate(ALTER),
+    ApiKey.ELECT_LEADERS: _on_cluster(ALTER),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(DESCRIBE),
+    ApiKey.UNREGISTER_BROKER: _on_cluster(ALTER),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _on_cluster(DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: _on_cluster(ALTER_CONFIGS),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on_cluster(ALTER),
     ApiKey.DESCRIBE_CLUSTER: _each(DESCRIBE, CLUSTER, "for the cluster's authorized operations alone"),
-    ApiKey.DESCRIBE_QUORUM: _gate(DESCRIBE),
-    ApiKey.UPDATE_FEATURES: _gate(ALTER),
-    ApiKey.ADD_RAFT_VOTER: _gate(ALTER),
-    ApiKey.REMOVE_RAFT_VOTER: _gate(ALTER),
-    ApiKey.UNREGISTER_CONTROLLER: _gate(ALTER),
+    ApiKey.DESCRIBE_QUORUM: _on_cluster(DESCRIBE),
+    ApiKey.UPDATE_FEATURES: _on_cluster(ALTER),
+    ApiKey.ADD_RAFT_VOTER: _on_cluster(ALTER),
+    ApiKey.REMOVE_RAFT_VOTER: _on_cluster(ALTER),
+    ApiKey.UNREGISTER_CONTROLLER: _on_cluster(ALTER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _each(
         DESCRIBE, TOPIC, "a request for all topics gets those that the principal may describe"
     ),
@@ -266,35 +266,35 @@ RPC_RIGHTS: Mapping[str, Row] = {
     "Admin/CallKafka": Row(
         note="what the API needs that it carries; DESCRIBE and DESCRIBE_CONFIGS of the cluster count for every topic"
     ),
-    "Admin/DescribeCluster": _gate(DESCRIBE),
-    "Admin/DescribeHealth": _gate(DESCRIBE),
-    "Admin/DescribeQuorum": _gate(DESCRIBE),
-    "Admin/ListBrokers": _gate(DESCRIBE),
-    "Admin/ListTopics": _gate(DESCRIBE),
-    "Admin/DescribeTopics": _gate(DESCRIBE),
+    "Admin/DescribeCluster": _on_cluster(DESCRIBE),
+    "Admin/DescribeHealth": _on_cluster(DESCRIBE),
+    "Admin/DescribeQuorum": _on_cluster(DESCRIBE),
+    "Admin/ListBrokers": _on_cluster(DESCRIBE),
+    "Admin/ListTopics": _on_cluster(DESCRIBE),
+    "Admin/DescribeTopics": _on_cluster(DESCRIBE),
     "Admin/CreateTopics": Row(needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)),)),
     "Admin/DeleteTopics": _each(DELETE, TOPIC),
     "Admin/AddPartitions": _each(ALTER, TOPIC),
-    "Admin/DescribeConfigs": _gate(DESCRIBE_CONFIGS),
+    "Admin/DescribeConfigs": _on_cluster(DESCRIBE_CONFIGS),
     "Admin/AlterConfigs": Row(
         needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),), note=_CONFIGS_NOTE
     ),
-    "Admin/ElectLeaders": _gate(ALTER),
-    "Admin/AlterReassignments": _gate(ALTER),
-    "Admin/ListReassignments": _gate(DESCRIBE),
-    "Admin/UnregisterBroker": _gate(ALTER),
-    "Admin/AlterMaintenance": _gate(ALTER),
-    "Admin/DescribeFeatures": _gate(DESCRIBE),
-    "Admin/UpdateFeatures": _gate(ALTER),
-    "Admin/UnregisterController": _gate(ALTER),
-    "Admin/ChangeVoters": _gate(ALTER),
-    "Explainer/Explain": _gate(DESCRIBE),
-    "Inspection/DescribeImage": _gate(DESCRIBE),
-    "Inspection/CompareImages": _gate(ALTER),
-    "Inspection/ListEntities": _gate(DESCRIBE),
-    "Inspection/ReadLog": _gate(DESCRIBE),
-    "Inspection/DiffImages": _gate(DESCRIBE),
-    "Inspection/SignOff": _gate(ALTER),
+    "Admin/ElectLeaders": _on_cluster(ALTER),
+    "Admin/AlterReassignments": _on_cluster(ALTER),
+    "Admin/ListReassignments": _on_cluster(DESCRIBE),
+    "Admin/UnregisterBroker": _on_cluster(ALTER),
+    "Admin/AlterMaintenance": _on_cluster(ALTER),
+    "Admin/DescribeFeatures": _on_cluster(DESCRIBE),
+    "Admin/UpdateFeatures": _on_cluster(ALTER),
+    "Admin/UnregisterController": _on_cluster(ALTER),
+    "Admin/ChangeVoters": _on_cluster(ALTER),
+    "Explainer/Explain": _on_cluster(DESCRIBE),
+    "Inspection/DescribeImage": _on_cluster(DESCRIBE),
+    "Inspection/CompareImages": _on_cluster(ALTER),
+    "Inspection/ListEntities": _on_cluster(DESCRIBE),
+    "Inspection/ReadLog": _on_cluster(DESCRIBE),
+    "Inspection/DiffImages": _on_cluster(DESCRIBE),
+    "Inspection/SignOff": _on_cluster(ALTER),
     # ---- the controller listener: only nodes come here, the rights are those of the caller on whose behalf they ask
     "Controller/RegisterBroker": OF_PEERS,
     "Controller/Heartbeats": OF_PEERS,
@@ -303,32 +303,32 @@ RPC_RIGHTS: Mapping[str, Row] = {
     "Controller/AssignReplicasToDirectories": OF_PEERS,
     "Controller/AlterReplicaFaults": OF_PEERS,
     "Controller/RegisterController": OF_PEERS,
-    "Controller/CreateTopics": Row(needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)),), door=Door.PEER),
-    "Controller/DeleteTopics": Row(needs=(_need((DELETE, TOPIC)),), door=Door.PEER),
-    "Controller/CreatePartitions": Row(needs=(_need((ALTER, TOPIC)),), door=Door.PEER),
+    "Controller/CreateTopics": Row(needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)),), audience=Audience.PEER),
+    "Controller/DeleteTopics": Row(needs=(_need((DELETE, TOPIC)),), audience=Audience.PEER),
+    "Controller/CreatePartitions": Row(needs=(_need((ALTER, TOPIC)),), audience=Audience.PEER),
     "Controller/IncrementalAlterConfigs": Row(
         needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),),
-        door=Door.PEER,
+        audience=Audience.PEER,
         note=_CONFIGS_NOTE,
     ),
-    "Controller/ElectLeaders": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/AlterPartitionReassignments": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/ListPartitionReassignments": Row(gate=Right(DESCRIBE, CLUSTER), door=Door.PEER),
-    "Controller/AlterMaintenance": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/UnregisterBroker": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/UpdateFeatures": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/UnregisterController": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/AlterClientQuotas": Row(gate=Right(ALTER_CONFIGS, CLUSTER), door=Door.PEER),
-    "Controller/CreateAcls": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/DeleteAcls": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/AlterUserScramCredentials": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/ElectLeaders": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/AlterPartitionReassignments": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/ListPartitionReassignments": Row(cluster_right=Right(DESCRIBE, CLUSTER), audience=Audience.PEER),
+    "Controller/AlterMaintenance": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/UnregisterBroker": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/UpdateFeatures": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/UnregisterController": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/AlterClientQuotas": Row(cluster_right=Right(ALTER_CONFIGS, CLUSTER), audience=Audience.PEER),
+    "Controller/CreateAcls": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/DeleteAcls": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/AlterUserScramCredentials": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
     "Controller/CreateDelegationToken": Row(
-        needs=(_need((CREATE_TOKENS, USER)),), door=Door.PEER, note="for another owner than himself"
+        needs=(_need((CREATE_TOKENS, USER)),), audience=Audience.PEER, note="for another owner than himself"
     ),
-    "Controller/RenewDelegationToken": Row(door=Door.PEER, note="the token's owner and its renewers"),
-    "Controller/ExpireDelegationToken": Row(door=Door.PEER, note="the token's owner and its renewers"),
-    "Controller/WriteImageHash": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
-    "Controller/SignOffRecord": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/RenewDelegationToken": Row(audience=Audience.PEER, note="the token's owner and its renewers"),
+    "Controller/ExpireDelegationToken": Row(audience=Audience.PEER, note="the token's owner and its renewers"),
+    "Controller/WriteImageHash": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
+    "Controller/SignOffRecord": Row(cluster_right=Right(ALTER, CLUSTER), audience=Audience.PEER),
     "Quorum/Vote": OF_PEERS,
     "Quorum/BeginQuorumEpoch": OF_PEERS,
     "Quorum/EndQuorumEpoch": OF_PEERS,
@@ -336,7 +336,9 @@ RPC_RIGHTS: Mapping[str, Row] = {
     "Quorum/FetchSnapshot": OF_PEERS,
     "Quorum/DescribeReplica": OF_PEERS,
     "Quorum/ChangeVoters": Row(
-        gate=Right(ALTER, CLUSTER), door=Door.PEER, note="a controller that joins or has moved asks for itself without"
+        cluster_right=Right(ALTER, CLUSTER),
+        audience=Audience.PEER,
+        note="a controller that joins or has moved asks for itself without",
     ),
     "Bootstrap/DescribeQuorum": OF_PEERS,
     "QuorumView/DescribeOwnQuorum": OF_PEERS,

@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas_quorum.image.acls import AclsDelta
+from barnabas_quorum.image.bad_records import FOLLOWING_MAX, BadRecord, UnreplayableSnapshot, bad_record_in_snapshot
 from barnabas_quorum.image.cluster import ClusterDelta
 from barnabas_quorum.image.configs import ConfigsDelta
 from barnabas_quorum.image.features import FeaturesDelta
 from barnabas_quorum.image.log_content import SnapshotContent
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.producer_ids import ProducerIdsDelta
-from barnabas_quorum.image.quarantine import FOLLOWING_MAX, BadRecord, UnreplayableSnapshot, bad_record_in_snapshot
 from barnabas_quorum.image.quotas import QuotasDelta
 from barnabas_quorum.image.scram import ScramDelta
 from barnabas_quorum.image.tokens import TokensDelta

@@ -1,4 +1,4 @@
-"""How a node, or an operator, connects to the gRPC door of a node: in plain text, or with mutual TLS and the name it demands.
+"""How a node, or an operator, connects to the gRPC listener of a node: in plain text, or with mutual TLS and the name it demands.
 
 May touch:  grpc.aio, ssl and sockets (to look what an address speaks, and whose certificate it shows).   Must not touch: files.
 Invariants: with TLS no call goes to a node whose certificate does not carry the demanded name; an address is called in plain text
@@ -72,7 +72,7 @@ class Dialer(Protocol):
 
 
 class PlainDialer:
-    """Without TLS: for doors on loopback."""
+    """Without TLS: for listeners on loopback."""
 
     generation = 0
     demands_names = False
@@ -145,7 +145,7 @@ class TlsDialer:
 
 
 class EitherDialer:
-    """For the time in which the doors of a cluster go over from plain text to TLS, or back: each address is called as it speaks
+    """For the time in which the listeners of a cluster go over from plain text to TLS, or back: each address is called as it speaks
     now. Who sits between two nodes can keep them in plain text for as long as this is in use, which is what they had before.
 
     A node comes back speaking the other of the two: a channel that has lost its address therefore raises `generation`.
@@ -182,7 +182,7 @@ class EitherDialer:
         """Raises UnknownPeer for an address that speaks neither."""
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                # TLS first: gRPC writes a line about every plain word that a door with TLS hears
+                # TLS first: gRPC writes a line about every plain word that a listener with TLS hears
                 if await self._shakes_hands(host, port) or not await _greets_plainly(host, port):
                     return False
         except (OSError, TimeoutError, EOFError) as error:

@@ -41,7 +41,7 @@ ClaimOf = Callable[[Any], int | None]
 
 
 class PeerGuard(grpc.aio.ServerInterceptor):
-    """Lets nodes of the cluster call, each in its own name, and nobody else. Checks every method of a door.
+    """Lets nodes of the cluster call, each in its own name, and nobody else. Checks every method of a listener.
 
     The connection must be one that demanded a certificate of the cluster's authority (mutual TLS).
     """
@@ -66,7 +66,9 @@ class PeerGuard(grpc.aio.ServerInterceptor):
                 handler.request_deserializer,
                 handler.response_serializer,
             )
-        assert handler.unary_unary is not None, f"{handler_call_details.method}: this door knows no such kind of method"
+        assert handler.unary_unary is not None, (
+            f"{handler_call_details.method}: this listener knows no such kind of method"
+        )
         return grpc.unary_unary_rpc_method_handler(
             self._guard(handler.unary_unary, is_stream=False), handler.request_deserializer, handler.response_serializer
         )

@@ -29,7 +29,7 @@ from typing import Any
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.metadata_log import MetadataLog
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_log.config import LogConfig
 from barnabas_log.directories.manager import LogManager
 from barnabas_log.disk import RealDisk
@@ -299,7 +299,7 @@ async def measure_broker(directory: Path, partitions: int, per_topic: int, chang
             update_throttles=lambda delta, image: None,
             update_quotas=lambda image: None,
             cache=cache,
-            gate=ServiceGate(broker_id=BrokerId(HELD_BY), incarnation_id=ZERO_UUID, on_registered=lambda: None),
+            readiness=Readiness(broker_id=BrokerId(HELD_BY), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=lambda offset: applied.set(),

@@ -49,7 +49,7 @@ POINTS = (
     Point("write ends", "barnabas_log.tail.log_tail", "LogTail", "write_pending", EXIT),
     Point("parked fetches woken", "barnabas_replication.leader.purgatory", "WaitingList", "wake", ENTER),
     Point("answer filled", "barnabas_broker.api.slot", "ResponseSlot", "fill", ENTER, by="api_key"),
-    Point("answer sent", "barnabas_broker.network.output", "OutputGate", "send", ENTER),
+    Point("answer sent", "barnabas_broker.network.output", "SocketOutput", "send", ENTER),
     Point("fetcher receives", "barnabas_wire.client.aio", "AioConnection", "buffer_updated", ENTER),
     Point("answer taken in", "barnabas_replication.follower.fetcher_partitions", "FetcherPartitions", "take_in", ENTER),
     Point("follower appended", "barnabas_log.tail.log_tail", "LogTail", "append_as_follower", EXIT),

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_broker.controller_client.facts import ControllerFactsServicer, ask_replica
 from barnabas_quorum.controller.config import ControllerConfig
-from barnabas_quorum.driver.own_replica import OwnReplica
+from barnabas_quorum.driver.replica_status import ReplicaStatus
 from barnabas_quorum.explain.leaders import ControllerReport
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import VoterSet
@@ -34,7 +34,7 @@ async def test_a_replicas_own_word_arrives_whole(lost_end: LogEnd | None) -> Non
         "voters": voters,
         "lost_end": lost_end,
     }
-    own = OwnReplica(**said, flushed_end_offset=Offset(100), unreached=(BrokerId(2),))
+    own = ReplicaStatus(**said, flushed_end_offset=Offset(100), unreached=(BrokerId(2),))
     servicer = ControllerFactsServicer(
         replica=SimpleNamespace(describe_own=lambda: own),
         sessions=SimpleNamespace(),

@@ -9,7 +9,7 @@ from typing import Any
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_broker.node.topic_settings import TopicSettings
 from barnabas_log.config import LogConfig
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -52,7 +52,7 @@ class Stand:
             update_throttles=lambda delta, image: None,
             update_quotas=lambda image: None,
             cache=self.cache,
-            gate=ServiceGate(broker_id=BrokerId(1), incarnation_id=ZERO_UUID, on_registered=lambda: None),
+            readiness=Readiness(broker_id=BrokerId(1), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=self.applied.append,
@@ -146,7 +146,7 @@ def publisher_of(cluster: MiniCluster, broker_id: int) -> BrokerMetadataPublishe
         update_throttles=lambda delta, image: None,
         update_quotas=lambda image: None,
         cache=MetadataCache(MetadataImage.EMPTY),
-        gate=ServiceGate(broker_id=BrokerId(broker_id), incarnation_id=ZERO_UUID, on_registered=lambda: None),
+        readiness=Readiness(broker_id=BrokerId(broker_id), incarnation_id=ZERO_UUID, on_registered=lambda: None),
         control_loop=loop,
         data_loop=loop,
         on_applied=lambda offset: None,

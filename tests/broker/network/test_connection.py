@@ -393,9 +393,9 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: server.connections)
         connection = next(iter(server.connections))
-        gate = connection._gate
-        assert isinstance(gate, output.OutputGate)
-        gate._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        sending = connection._output
+        assert isinstance(sending, output.SocketOutput)
+        sending._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
         correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
         answer_bytes = await size_of_answer(server, frame)
         sent = 80_000
@@ -403,7 +403,7 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
             client.writer.write(frame * (sent // 40))
             await turns()
         assert repr(connection).startswith("127.0.0.1 User:ANONYMOUS: ") and repr(connection).endswith(", paused")
-        assert connection._gate.queued_bytes < 100_000 + answer_bytes
+        assert connection._output.queued_bytes < 100_000 + answer_bytes
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(sent):  # and goes on when the client reads
             client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())
@@ -412,17 +412,17 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
 async def test_answers_that_wait_are_bounded_whatever_one_read_brings(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 requests come in one read: no more is answered than the bound and one answer, whatever the socket takes."""
     waiting: list[int] = []
-    send = output.OutputGate.send
+    send = output.SocketOutput.send
 
-    def send_and_note(gate: output.OutputGate, parts: Any, size_bytes: int) -> None:
-        waiting.append(gate.queued_bytes + size_bytes)
-        send(gate, parts, size_bytes)
+    def send_and_note(sending: output.SocketOutput, parts: Any, size_bytes: int) -> None:
+        waiting.append(sending.queued_bytes + size_bytes)
+        send(sending, parts, size_bytes)
 
     config = NetworkConfig(queued_response_bytes_max=10_000)
     async with connected(make_services(), config) as (server, client):
         correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
         answer_bytes = await size_of_answer(server, frame)
-        monkeypatch.setattr(output.OutputGate, "send", send_and_note)
+        monkeypatch.setattr(output.SocketOutput, "send", send_and_note)
         await client.send(frame * 1_000)
         for _ in range(1_000):
             client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())
@@ -689,9 +689,9 @@ async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_ke
         await RawClient.connect(server)
         await until(lambda: bool(server.connections))
         connection = next(iter(server.connections))
-        gate = connection._gate
-        assert isinstance(gate, output.OutputGate)
-        assert socket_calls.congestion_control_of(gate._socket) == b"reno"
+        sending = connection._output
+        assert isinstance(sending, output.SocketOutput)
+        assert socket_calls.congestion_control_of(sending._socket) == b"reno"
         assert connection._listener.congestion_control == kernel_congestion_control()
     for own, chosen in (("192.0.2.2", b"reno"), ("192.0.2.2", b"by-route"), ("192.0.2.1", b"reno")):
         accepted = Mock(spec=socket.socket)

@@ -233,7 +233,7 @@ async def test_a_client_that_never_reads_costs_a_bounded_amount_over_tls(authori
             client.writer.write(client.frame(fetch_of_one(), 12)[1])
         await asyncio.sleep(0.5)
         (connection,) = server.connections
-        assert connection._gate.queued_bytes <= 5_100_000
+        assert connection._output.queued_bytes <= 5_100_000
         assert len(replicas.fetched) < 20
         client.writer.transport.abort()
         await until(lambda: not server.connections)

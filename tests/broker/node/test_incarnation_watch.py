@@ -57,7 +57,7 @@ async def test_only_who_has_not_shown_that_it_agrees_since_the_last_look_is_aske
     asked, guard = Asked(), IncarnationGuard(may_lead=lambda: False)
     watch = IncarnationWatch(
         asked,
-        own_address=("127.0.0.1", 9001),
+        node_address=("127.0.0.1", 9001),
         voters=lambda: VOTERS,
         addresses=[("127.0.0.1", 9002), ("127.0.0.1", 9009)],
         take_agreeing=guard.take_agreeing,

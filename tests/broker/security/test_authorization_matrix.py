@@ -26,7 +26,7 @@ from barnabas_quorum.driver.verbs import VERBS
 from barnabas_quorum.image import rights
 from barnabas_quorum.image.authorizer import CLUSTER_NAME, Authorizer
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.rights import KAFKA_RIGHTS, REFUSALS, RPC_RIGHTS, Door, Right, Row
+from barnabas_quorum.image.rights import KAFKA_RIGHTS, REFUSALS, RPC_RIGHTS, Audience, Right, Row
 from barnabas_quorum.records import TopicRecord
 from barnabas_quorum.records_security import AccessControlEntryRecord, AclOperation, AclPatternType, AclPermission
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
@@ -311,7 +311,7 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
         matrix = Matrix(node)
         await matrix.set_up()
         for key, row in rows():
-            if row.door is Door.ANYBODY:
+            if row.audience is Audience.ANYBODY:
                 continue
             refusals = REFUSED | UNSEEN.get(key, frozenset()) if key not in HIDES | OWN else frozenset()
             for allowed in without_one(key, row):
@@ -331,7 +331,7 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
             action = Right(AclOperation.CLUSTER_ACTION, rights.CLUSTER)
             await matrix.allow("peer", [action])
             may = (
-                row.gate is None
+                row.cluster_right is None
                 and all(action in need for need in row.needs)
                 and key not in (ApiKey.FETCH, ApiKey.FIND_COORDINATOR)
             )

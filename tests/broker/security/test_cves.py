@@ -361,7 +361,7 @@ def test_cve_2026_35554_a_batch_is_a_copy_of_what_the_caller_gave() -> None:
 
 
 @contextlib.asynccontextmanager
-async def quorum_door() -> AsyncIterator[tuple[grpc.aio.Channel, int]]:
+async def quorum_listener() -> AsyncIterator[tuple[grpc.aio.Channel, int]]:
     """A controller's quorum service, whose handler must not be reached."""
 
     async def handle(request: Any) -> Any:
@@ -377,7 +377,7 @@ async def quorum_door() -> AsyncIterator[tuple[grpc.aio.Channel, int]]:
 
 
 async def test_cve_2026_83525_an_empty_fetch_snapshot_costs_its_caller_alone() -> None:
-    """It ended the controller. Here: every call of the peers' door, empty and with the least that passes the first check."""
+    """It ended the controller. Here: every call of the peers' listener, empty and with the least that passes the first check."""
     calls: dict[str, Any] = {
         "Vote": quorum_pb2.VoteCall,
         "BeginQuorumEpoch": quorum_pb2.BeginQuorumEpochCall,
@@ -387,7 +387,7 @@ async def test_cve_2026_83525_an_empty_fetch_snapshot_costs_its_caller_alone() -
         "DescribeReplica": quorum_pb2.DescribeReplicaCall,
         "ChangeVoters": quorum_pb2.ChangeVotersCall,
     }
-    async with quorum_door() as (channel, _):
+    async with quorum_listener() as (channel, _):
         stub = quorum_pb2_grpc.QuorumStub(channel)
         for name, type_ in calls.items():
             least = (
@@ -488,7 +488,7 @@ def test_cve_2026_41115_2023_50976_and_nats_2025_30215_every_door_has_its_row_in
 
 
 def test_cve_2023_24619_credentials_come_by_file_or_prompt_and_are_printed_nowhere() -> None:
-    """A tool printed them. No option of ours takes a password; what `dev --secure` prints: test_secured_doors.py."""
+    """A tool printed them. No option of ours takes a password; what `dev --secure` prints: test_secured_grpc.py."""
 
     def options(command: Any, path: str) -> list[tuple[str, str]]:
         found = [(path, name) for option in command.params for name in option.opts]
@@ -514,7 +514,7 @@ def test_cve_2023_24619_credentials_come_by_file_or_prompt_and_are_printed_nowhe
     ],
 )
 def test_cve_2023_30450_tls_that_cannot_be_applied_stops_the_start(change: dict[str, str]) -> None:
-    """A setting was ignored, and what was to be encrypted was not. All of them: test_doors.py, test_listener_security.py."""
+    """A setting was ignored, and what was to be encrypted was not. All of them: test_grpc_security.py, test_listener_security.py."""
     properties = broker_properties() | {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
         "ssl.keystore.location": __file__,
@@ -710,7 +710,7 @@ async def test_cve_2026_27571_nothing_is_decompressed_before_a_login(monkeypatch
 
 
 def test_cve_2026_33216_and_33247_files_with_secrets_are_their_owners_alone(tmp_path: Path) -> None:
-    """Passwords stood in plain text in what was monitored. Logs and metrics: test_secured_doors.py."""
+    """Passwords stood in plain text in what was monitored. Logs and metrics: test_secured_grpc.py."""
     file = tmp_path / "server.properties"
     for line in (
         "delegation.token.secret.key=of all tokens",
@@ -744,7 +744,7 @@ def test_cve_2026_33248_a_mapping_takes_the_whole_subject(subject: str, name: st
 
 async def test_cve_2026_33218_and_58250_garbage_at_the_peers_door_costs_its_connection_alone() -> None:
     """Before any login a peer listener could be made to crash."""
-    async with quorum_door() as (channel, port):
+    async with quorum_listener() as (channel, port):
         stub = quorum_pb2_grpc.QuorumStub(channel)
         for garbage in (
             b"",

@@ -65,7 +65,7 @@ async def test_a_forwarded_change_is_refused_by_the_leader_and_audited_there(
             assert (await ask(removal()))[0] == refused  # of a node that says nothing of its caller
             assert (await ask(removal(asker=asked_by("right"))))[0] == passed
             assert (await ask(removal(asker=asked_by("root"))))[0] == passed
-            # what a replica asks for itself is no operator's: its certificate is compared at the door
+            # what a replica asks for itself is no operator's: its certificate is compared at the listener
             assert (await ask(removal(joiner=STRANGER)))[0] not in (refused, 0)
     lines = [json.loads(line) for line in path.with_name("audit.log.denied").read_text().splitlines()]
     denied = [

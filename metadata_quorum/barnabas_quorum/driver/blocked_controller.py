@@ -3,7 +3,7 @@
 May touch:  asyncio futures, the loader (reading), the quorum's `propose`.   Must not touch: decisions, gRPC.
 Invariants: while blocked nothing is written but sign-offs; a broker that heartbeats meanwhile is not dead afterwards; a sign-off
             is answered when it is committed and the loader has acted on it.
-Read next:  ../image/quarantine.py, the rules; ../controller/quarantine.py, the decision; controller_driver.py.
+Read next:  ../image/bad_records.py, the rules; ../controller/record_sign_off.py, the decision; controller_driver.py.
 
 Why no broker registers meanwhile. Its registration would stand behind the bad record, decided from an image that what is put
 aside, or read after all by an upgraded controller, may change: which directories and features others have, who leads. And it
@@ -20,11 +20,11 @@ from typing import NamedTuple, Protocol
 
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partitions import registered_broker
-from barnabas_quorum.controller.quarantine import blocked_refusal, sign_off
+from barnabas_quorum.controller.record_sign_off import blocked_refusal, sign_off
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
+from barnabas_quorum.image.bad_records import Blocked
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.quarantine import Blocked
 from barnabas_quorum.record_codec import encode
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
@@ -43,7 +43,7 @@ class _Waiter(NamedTuple):
     future: asyncio.Future[SignOffRecordReply]
 
 
-class Quarantine:
+class BlockedController:
     """One controller node's; belongs to the control lane. `loader` may be given later, but before the first commit."""
 
     def __init__(self, controller: Controller) -> None:

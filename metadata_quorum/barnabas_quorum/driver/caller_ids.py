@@ -26,7 +26,7 @@ _WITH_HEADER = tuple(
 )
 
 
-def claimed_id(message: Any) -> int | None:
+def claimed_node_id(message: Any) -> int | None:
     """The node that a call says it is of; None for one that says nothing of it."""
     if isinstance(message, _WITH_HEADER):
         return int(message.header.source.id)

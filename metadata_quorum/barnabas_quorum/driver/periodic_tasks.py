@@ -70,7 +70,7 @@ class Deciding(Protocol):
         """Whether an answer waits for its commit."""
         ...
 
-    def submit_unasked(self, decide: Callable[[], ControllerResult[Any]]) -> None:
+    def submit_unawaited(self, decide: Callable[[], ControllerResult[Any]]) -> None:
         """A decision that nobody waits for."""
         ...
 
@@ -83,7 +83,7 @@ class Deciding(Protocol):
         ...
 
 
-class UnaskedWork:
+class PeriodicTasks:
     """The timers of one controller, and the probes it sends. Belongs to the control lane."""
 
     def __init__(self, driver: Deciding, probe: BrokerProbe) -> None:
@@ -191,7 +191,7 @@ class UnaskedWork:
             # one that is still uncommitted says already that the quorum is stuck
             is_idle = proposals == self._driver.proposals and not self._driver.is_waiting
             if self._driver.may_decide and is_idle:
-                self._driver.submit_unasked(self._driver.controller.idle)
+                self._driver.submit_unawaited(self._driver.controller.idle)
 
     async def _balance_leaders(self) -> None:
         config = self._driver.controller.config
@@ -203,7 +203,7 @@ class UnaskedWork:
             elections = self._driver.stats.leader_elections
             before = elections[ElectedFrom.PREFERRED]
             if self._driver.may_decide:
-                self._driver.submit_unasked(self._decide_balance)
+                self._driver.submit_unawaited(self._decide_balance)
             is_more = elections[ElectedFrom.PREFERRED] - before >= config.leader_imbalance_elections_max
             pause_s = BALANCE_PAUSE_S if is_more else config.leader_imbalance_check_interval_seconds
 
@@ -214,7 +214,7 @@ class UnaskedWork:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             if self._driver.may_decide:
-                self._driver.submit_unasked(self._driver.controller.elect_leaderless)
+                self._driver.submit_unawaited(self._driver.controller.elect_leaderless)
 
     def _decide_balance(self) -> ControllerResult[int]:
         result = self._driver.controller.balance_leaders(now_ms=self._driver.now_ms())
@@ -227,7 +227,7 @@ class UnaskedWork:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             if self._driver.may_decide:
-                self._driver.submit_unasked(self._driver.controller.sweep_tokens)
+                self._driver.submit_unawaited(self._driver.controller.sweep_tokens)
 
     async def _agree_on_hashes(self) -> None:
         """What the metadata hashes to, into the log now and then."""
@@ -241,7 +241,7 @@ class UnaskedWork:
 
     def _write_image_hash(self) -> None:
         if self._driver.controller.pending.features.has_integrity_records:
-            self._driver.submit_unasked(
+            self._driver.submit_unawaited(
                 lambda: self._driver.controller.decide(WriteImageHash(), now_ms=self._driver.now_ms())
             )
         self._hashed_at = self._driver.stats.records_proposed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas_broker.api.leaders import node_endpoints
-from barnabas_broker.network.own_address import address_as_text, address_towards
+from barnabas_broker.network.host_address import address_as_text, address_towards
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.ids import BrokerId, Epoch
 from barnabas_wire.kafka.messages.describe_cluster import DescribeClusterRequest

@@ -3,7 +3,7 @@
 May touch:  record_codec, records, image/metadata.py.   Must not touch: asyncio, clock, files, controller, who signs.
 Invariants: a record is passed over only when it cannot be replayed and a QuarantineRecord names its offset and its bytes;
             whoever can replay it does so, signed or not; its neighbours are replayed as if it had never been written.
-Read next:  loader.py, which stops at such a record; driver/quarantine.py, which takes the sign-off in.
+Read next:  loader.py, which stops at such a record; driver/blocked_controller.py, which takes the sign-off in.
 
 Which fault is which
 - A record that no node can replay (unreadable, or it does not fit what is there) is a fault of whoever wrote it. Every node

@@ -17,7 +17,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 FORMS = "milliseconds since 1970, 2026-11-25T10:00, or -90s, -15m, -2h, -1d from now"
 
 
-def parse_when(text: str, *, now_ms: int, zone: datetime.tzinfo | None = None) -> int:
+def parse_time(text: str, *, now_ms: int, zone: datetime.tzinfo | None = None) -> int:
     """The moment in milliseconds since 1970; `zone` is of a moment that names none. Raises WrongUsage."""
     if text.isdigit():
         return int(text)

@@ -25,7 +25,7 @@ from barnabas_wire.kafka.ids import Offset
 logger = logging.getLogger(__name__)
 
 
-class OwnSnapshots:
+class ReplicaSnapshots:
     """Of this replica."""
 
     def __init__(

@@ -3,7 +3,7 @@
 May touch:  asyncio.                  Must not touch: sockets, gRPC, logs, images.
 Invariants: a broker without whose vote no quorum stands, or from which other brokers fetch, is never taken for cut off; once
     cut off it stays so until a controller unfences it or one of these shows.
-Read next:  lifecycle.py, which keeps what controllers say; service_gate.py and ../network/listener.py, which obey.
+Read next:  lifecycle.py, which keeps what controllers say; readiness.py and ../network/listener.py, which obey.
 
 Why: a leader that is cut off goes on answering the clients that still reach it: from an old list of leaders, an old log, an old
 group. A client whose only open connection is this one (librdkafka) asks it for the leaders again and again, and stays stuck
@@ -11,7 +11,7 @@ long after the others have elected a new one. Closed and refused, the client ask
 serving, and let their clients time out.
 
 The other side of it: while the quorum is lost, leaders go on serving, as in Kafka. A broker cannot distinguish the two for
-certain, so all of this must hold before it closes its doors:
+certain, so all of this must hold before it closes its listeners to clients:
 - No heartbeat that it sent within the last broker.session.timeout.ms was answered. The controller's clock begins when the
   heartbeat comes in, so its judgement is never the earlier one.
 - A quorum may stand without this node: a majority of the voters, itself not counted, neither says that it knows no leader
@@ -21,7 +21,7 @@ certain, so all of this must hold before it closes its doors:
 
 Known limits: a broker that shares its node with the active controller is answered by it until that resigns for want of a
 majority, and its session begins then. Where most hosts of the controllers lose their power and those of all its followers
-too, a leader that is left closes its doors, although nobody replaced it; acks=all would wait in vain there. A broker that
+too, a leader that is left closes its listeners to clients, although nobody replaced it; acks=all would wait in vain there. A broker that
 follows only, or whose in-sync followers are all gone from the ISR, never does: nobody could be elected from that ISR.
 """
 
@@ -32,7 +32,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_wire.kafka.ids import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ def may_quorum_stand(*, broker_id: BrokerId, voters: Collection[BrokerId], leade
     return candidates > len(voters) // 2
 
 
-def is_cut_off(
+def is_isolated(
     *,
-    was_cut_off: bool,
+    was_isolated: bool,
     is_fenced: bool,
     unanswered_ms: int,
     session_timeout_ms: int,
@@ -78,18 +78,18 @@ def is_cut_off(
             every partition.
     """
     if unanswered_ms < session_timeout_ms:
-        return was_cut_off and is_fenced
+        return was_isolated and is_fenced
     return may_quorum_stand and is_left_alone()
 
 
-class CutOffWatch:
+class IsolationWatch:
     """Applies the rule every CHECK_MS. Data lane only."""
 
     def __init__(
         self,
         *,
         contact: ControllerContact,
-        gate: ServiceGate,
+        readiness: Readiness,
         is_left_alone: Callable[[int], bool],
         serve_clients: Callable[[bool], None],
         session_timeout_ms: int,
@@ -102,7 +102,7 @@ class CutOffWatch:
             clock_ms: the monotonic clock of `contact`.
         """
         self._contact = contact
-        self._gate = gate
+        self._readiness = readiness
         self._is_left_alone = is_left_alone
         self._serve_clients = serve_clients
         self._session_timeout_ms = session_timeout_ms
@@ -121,19 +121,19 @@ class CutOffWatch:
         if answered_ms is None:
             return
         unanswered_ms = self._clock_ms() - answered_ms
-        was_cut_off = self._gate.is_cut_off
-        cut_off = is_cut_off(
-            was_cut_off=was_cut_off,
+        was_isolated = self._readiness.is_isolated
+        isolated = is_isolated(
+            was_isolated=was_isolated,
             is_fenced=contact.is_fenced,
             unanswered_ms=unanswered_ms,
             session_timeout_ms=self._session_timeout_ms,
             may_quorum_stand=contact.may_quorum_stand,
             is_left_alone=lambda: self._is_left_alone(self._session_timeout_ms // 2),
         )
-        if cut_off == was_cut_off:
+        if isolated == was_isolated:
             return
-        self._gate.is_cut_off = cut_off
-        if cut_off:
+        self._readiness.is_isolated = isolated
+        if isolated:
             logger.warning(
                 "this broker is cut off: no controller answered for %d ms and no follower fetches, so others may lead what it "
                 "led. It serves no clients until a controller answers; check its network",
@@ -141,4 +141,4 @@ class CutOffWatch:
             )
         else:
             logger.info("this broker is cut off no more: it serves clients again")
-        self._serve_clients(not cut_off)
+        self._serve_clients(not isolated)

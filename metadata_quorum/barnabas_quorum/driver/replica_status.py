@@ -17,7 +17,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnReplica:
+class ReplicaStatus:
     """One replica at one moment."""
 
     key: ReplicaKey
@@ -39,9 +39,9 @@ class OwnReplica:
     """Where its log ended before its disk damaged it; None when it is whole."""
 
 
-def own_replica(core: QuorumCore, unreached: Collection[ReplicaKey]) -> OwnReplica:
+def replica_status(core: QuorumCore, unreached: Collection[ReplicaKey]) -> ReplicaStatus:
     """As `core` has it now; `unreached`: peers whose last request failed."""
-    return OwnReplica(
+    return ReplicaStatus(
         key=core.me,
         role=type(core.role).__name__.lower(),
         epoch=core.epoch,

@@ -1,9 +1,9 @@
 """Whether a record may be quarantined: the only decision that a controller makes while a bad record stalls its image.
 
-May touch:  image/quarantine.py, records_integrity, requests_integrity.   Must not touch: sessions, asyncio, the quorum.
+May touch:  image/bad_records.py, records_integrity, requests_integrity.   Must not touch: sessions, asyncio, the quorum.
 Invariants: a sign-off is accepted only for a record that this controller cannot replay, identified by its bytes, and that no
             broker has replayed; every sign-off records who signed and why.
-Read next:  ../image/quarantine.py for the meaning; ../driver/quarantine.py, which writes it.
+Read next:  ../image/bad_records.py for the meaning; ../driver/blocked_controller.py, which writes it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from barnabas_quorum.controller.requests_integrity import SignOffRecord
+from barnabas_quorum.image.bad_records import BadRecord, Blocked
 from barnabas_quorum.image.features import FeaturesImage
-from barnabas_quorum.image.quarantine import BadRecord, Blocked
 from barnabas_quorum.records_integrity import QuarantineRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset

@@ -2,8 +2,8 @@
 
 May touch:  asyncio.                  Must not touch: sockets, gRPC, logs.
 Invariants: judged by metadata that is applied on the data lane, and by the registration of this process: what an earlier
-    process of the same id was says nothing; the gate opens once, and afterwards only cut_off.py shuts it.
-Read next:  publisher.py, which shows it every image; ../network/listener.py, which waits for it; cut_off.py.
+    process of the same id was says nothing; it opens once, and afterwards only isolation.py shuts it.
+Read next:  publisher.py, which shows it every image; ../network/listener.py, which waits for it; isolation.py.
 
 Why: a client asks the first broker that accepts its connection. One that has not read the metadata yet would name no
 brokers, no controller and no topics, and some clients (librdkafka) believe that for good. Kafka serves once the broker has
@@ -25,13 +25,13 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 
-class ServiceGate:
+class Readiness:
     """Says when to listen and when to serve. Data lane only, but for `is_open`."""
 
     def __init__(self, *, broker_id: BrokerId, incarnation_id: Uuid, on_registered: Callable[[], None]) -> None:
         """`on_registered` is called once, when this process's registration is applied here."""
-        self.is_cut_off = False
-        """Clients are shut out for now; kept by cut_off.py."""
+        self.is_isolated = False
+        """Clients are shut out for now; kept by isolation.py."""
         self._has_opened = False
         self._broker_id = broker_id
         self._incarnation_id = incarnation_id
@@ -42,7 +42,7 @@ class ServiceGate:
     @property
     def is_open(self) -> bool:
         """Whether clients are served. Any lane may read it."""
-        return self._has_opened and not self.is_cut_off
+        return self._has_opened and not self.is_isolated
 
     @property
     def has_read_registration(self) -> bool:

@@ -1,11 +1,11 @@
-"""What the gRPC doors of a node demand of who calls: the controller listener of nodes, the admin listeners of operators.
+"""What the gRPC listeners of a node demand of who calls: the controller listener of nodes, the admin listeners of operators.
 
-May touch:  what the node's properties name, through door_credentials.py.     Must not touch: sockets.
+May touch:  what the node's properties name, through grpc_credentials.py.     Must not touch: sockets.
 Invariants: the controller listener is plain text or mutual TLS, never less: there is no TLS without certificates of the callers;
-            a door off loopback without authentication needs a key that says so.
-Read next:  door_credentials.py; callers.py, the admin listeners' callers; barnabas_wire/rpc/peers.py, the controller listener's.
+            a listener off loopback without authentication needs a key that says so.
+Read next:  grpc_credentials.py; callers.py, the admin listeners' callers; barnabas_wire/rpc/peers.py, the controller listener's.
 
-A door's protocol is in listener.security.protocol.map, by the name of the controller listener (CONTROLLER:SSL) or by ADMIN:
+A listener's protocol is in listener.security.protocol.map, by the name of the controller listener (CONTROLLER:SSL) or by ADMIN:
 PLAINTEXT is the default of both; SSL: callers show a certificate; ADMIN:SASL_SSL: operators log in with SCRAM over TLS. Its `ssl.*`
 keys may have the prefix listener.name.controller. or listener.name.admin. An admin listener may have another name
 (admin.listeners=OPEN://127.0.0.1:9190,127.0.0.1:9191), so that one node serves operators in plain text and with TLS.
@@ -24,7 +24,7 @@ from barnabas_broker.security.principal_mapping import MappingRule, parse_rules
 from barnabas_broker.security.sasl.mechanism import SCRAM
 
 if TYPE_CHECKING:
-    from barnabas_broker.security.door_credentials import DoorCredentials
+    from barnabas_broker.security.grpc_credentials import GrpcCredentials
     from barnabas_wire.rpc.dialing import Dialer
 
 DIAL_PLAINTEXT = "controller.listeners.dial.plaintext"
@@ -33,17 +33,17 @@ ADMIN = "ADMIN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorSecurity:
-    """One door's."""
+class GrpcListenerSecurity:
+    """Of one listener: what it shows, what it demands, and how this node calls its like."""
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     config: SecurityConfig = field(default_factory=SecurityConfig)
-    credentials: DoorCredentials | None = None
+    credentials: GrpcCredentials | None = None
     """That the listener shows; None: plain text."""
-    own: DoorCredentials | None = None
-    """With which this node calls at such doors of others: those of its listener, or of one that is to have TLS. None: plain text."""
+    own: GrpcCredentials | None = None
+    """With which this node calls at such listeners of others: those of its listener, or of one that is to have TLS. None: plain text."""
     dials_plaintext: bool = False
-    """Whether a door that speaks plain text still is called so all the same."""
+    """Whether a listener that speaks plain text still is called so all the same."""
     rules: tuple[MappingRule, ...] = ()
     """Names of callers that show a certificate."""
 
@@ -53,7 +53,7 @@ class DoorSecurity:
         return self.credentials is not None
 
     def dialer(self, cluster_id: str) -> Dialer:
-        """How this node calls at such doors of others."""
+        """How this node calls at such listeners of others."""
         from barnabas_wire.rpc.dialing import PLAIN_DIALER, EitherDialer, TlsDialer
 
         if self.own is None:
@@ -63,21 +63,21 @@ class DoorSecurity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """The doors of a node. One without the controller role calls at the controllers' with these credentials."""
+class GrpcSecurity:
+    """The listeners of a node. One without the controller role calls at the controllers' with these credentials."""
 
-    controller: DoorSecurity = field(default_factory=DoorSecurity)
-    admins: Mapping[str, DoorSecurity] = field(default_factory=lambda: {ADMIN: DoorSecurity()})
+    controller: GrpcListenerSecurity = field(default_factory=GrpcListenerSecurity)
+    admins: Mapping[str, GrpcListenerSecurity] = field(default_factory=lambda: {ADMIN: GrpcListenerSecurity()})
     """By the name in admin.listeners."""
 
 
-def load_doors(
+def load_grpc_security(
     controller_listener: str,
     properties: Mapping[str, str],
     *,
     admin_listeners: Iterable[str] = (ADMIN,),
     dials_plaintext: bool = False,
-) -> Doors:
+) -> GrpcSecurity:
     """What a node's properties say. Raises ConfigError.
 
     Args:
@@ -90,25 +90,28 @@ def load_doors(
             raise ConfigError(
                 f"{PROTOCOL_MAP} does not name {name} of admin.listeners: add {name}:PLAINTEXT, or what it speaks"
             )
-    return Doors(
-        controller=_door(controller_listener, (SecurityProtocol.SSL,), properties, dials_plaintext=dials_plaintext),
+    return GrpcSecurity(
+        controller=_listener_security(
+            controller_listener, (SecurityProtocol.SSL,), properties, dials_plaintext=dials_plaintext
+        ),
         admins={
-            name: _door(name, (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL), properties) for name in admin_listeners
+            name: _listener_security(name, (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL), properties)
+            for name in admin_listeners
         },
     )
 
 
-def _door(
+def _listener_security(
     name: str, served: tuple[SecurityProtocol, ...], properties: Mapping[str, str], *, dials_plaintext: bool = False
-) -> DoorSecurity:
+) -> GrpcListenerSecurity:
     named = protocols_by_listener(properties).get(name, SecurityProtocol.PLAINTEXT.value).upper()
     if named == SecurityProtocol.PLAINTEXT.value:
-        return _to_be_secured(name, properties) if dials_plaintext else DoorSecurity()
+        return _to_be_secured(name, properties) if dials_plaintext else GrpcListenerSecurity()
     protocol = next((each for each in served if each.value == named), None)
     if protocol is None:
         names = ", ".join(each.value for each in (SecurityProtocol.PLAINTEXT, *served))
         raise ConfigError(f"{PROTOCOL_MAP}={name}:{named}: this listener is gRPC and speaks {names}")
-    from barnabas_broker.security.door_credentials import DoorCredentials  # cryptography is loaded where there is TLS
+    from barnabas_broker.security.grpc_credentials import GrpcCredentials  # cryptography is loaded where there is TLS
 
     config = config_of(name, properties)
     if protocol.has_sasl:
@@ -118,8 +121,8 @@ def _door(
                 f"{PROTOCOL_MAP}={name}:{named}: operators log in with SCRAM alone: set listener.name.{name.lower()}."
                 f"sasl.enabled.mechanisms={SCRAM[1]}"
             )
-    credentials = DoorCredentials(config, name)
-    return DoorSecurity(
+    credentials = GrpcCredentials(config, name)
+    return GrpcListenerSecurity(
         protocol=protocol,
         config=config,
         credentials=credentials,
@@ -129,14 +132,14 @@ def _door(
     )
 
 
-def _to_be_secured(name: str, properties: Mapping[str, str]) -> DoorSecurity:
-    """A listener in plain text, of a node that can call at doors with TLS already."""
-    from barnabas_broker.security.door_credentials import DoorCredentials
+def _to_be_secured(name: str, properties: Mapping[str, str]) -> GrpcListenerSecurity:
+    """A listener in plain text, of a node that can call at listeners with TLS already."""
+    from barnabas_broker.security.grpc_credentials import GrpcCredentials
 
     try:
-        own = DoorCredentials(config_of(name, properties), name)
+        own = GrpcCredentials(config_of(name, properties), name)
     except ConfigError as error:
         raise ConfigError(
             f"{DIAL_PLAINTEXT}=true lets this node call controllers with TLS too, for which it needs its certificate now: {error}"
         ) from None
-    return DoorSecurity(own=own, dials_plaintext=True)
+    return GrpcListenerSecurity(own=own, dials_plaintext=True)

@@ -18,7 +18,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import KafkaError
 
 
-def serve_own_calls(services: BrokerServices) -> Callable[[Any], Awaitable[Any]]:
+def serve_local_calls(services: BrokerServices) -> Callable[[Any], Awaitable[Any]]:
     """A function from a declared request to its response."""
 
     async def serve(request: Any) -> Any:

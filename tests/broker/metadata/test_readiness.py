@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from barnabas_broker.metadata.cache import MetadataCache
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -59,34 +59,34 @@ def with_fencing(image: MetadataImage, *, is_fenced: bool) -> MetadataImage:
 
 async def test_the_gate_opens_with_the_unfencing_of_this_process_and_stays_open() -> None:
     steps: list[str] = []
-    gate = ServiceGate(broker_id=NODE_ID, incarnation_id=OURS, on_registered=lambda: steps.append("registered"))
+    readiness = Readiness(broker_id=NODE_ID, incarnation_id=OURS, on_registered=lambda: steps.append("registered"))
     former = registered(MetadataImage.EMPTY, FORMER, is_fenced=False)
     for image in (MetadataImage.EMPTY, former):
-        gate.look(image)
-        assert not steps and not gate.is_open, "an earlier process of this id says nothing of this one"
+        readiness.look(image)
+        assert not steps and not readiness.is_open, "an earlier process of this id says nothing of this one"
     ours = registered(former, OURS, is_fenced=True)
-    gate.look(ours)
-    gate.look(ours)
-    assert steps == ["registered"] and not gate.is_open
+    readiness.look(ours)
+    readiness.look(ours)
+    assert steps == ["registered"] and not readiness.is_open
     unfenced = with_fencing(ours, is_fenced=False)
-    gate.look(unfenced)
-    assert gate.is_open
-    await gate.wait_open()
-    gate.look(with_fencing(unfenced, is_fenced=True))
-    assert gate.is_open and steps == ["registered"]
+    readiness.look(unfenced)
+    assert readiness.is_open
+    await readiness.wait_open()
+    readiness.look(with_fencing(unfenced, is_fenced=True))
+    assert readiness.is_open and steps == ["registered"]
 
 
 async def test_connections_are_refused_then_wait_then_are_served() -> None:
     services = make_services(metadata=MetadataCache(MetadataImage.EMPTY))
     server = KafkaServer(addresses=[ListenAddress(LISTENER, "127.0.0.1", 0)], config=NetworkConfig(), services=services)
     await server.start()
-    gate = ServiceGate(broker_id=NODE_ID, incarnation_id=OURS, on_registered=server.listen)
-    task = asyncio.create_task(server.run(wait_open=gate.wait_open))
+    readiness = Readiness(broker_id=NODE_ID, incarnation_id=OURS, on_registered=server.listen)
+    task = asyncio.create_task(server.run(wait_open=readiness.wait_open))
     try:
         with pytest.raises(ConnectionRefusedError):
             await RawClient.connect(server)
         fenced = registered(make_image(), OURS, is_fenced=True)
-        gate.look(fenced)
+        readiness.look(fenced)
         client = await RawClient.connect(server)
         asking = asyncio.create_task(client.call(MetadataRequest(topics=None), 12))
         done, _ = await asyncio.wait((asking,), timeout=0.1)
@@ -94,7 +94,7 @@ async def test_connections_are_refused_then_wait_then_are_served() -> None:
         image = with_fencing(fenced, is_fenced=False)
         assert isinstance(services.metadata, MetadataCache)
         services.metadata.swap(image)
-        gate.look(image)
+        readiness.look(image)
         answer = await asyncio.wait_for(asking, 30)
         assert [broker.node_id for broker in answer.brokers] == [NODE_ID] and answer.controller_id == NODE_ID
         assert [topic.error_code for topic in answer.topics] == [0]
@@ -108,9 +108,9 @@ async def test_a_server_that_is_stopped_before_it_served_refuses_again() -> None
         addresses=[ListenAddress(LISTENER, "127.0.0.1", 0)], config=NetworkConfig(), services=make_services()
     )
     await server.start()
-    gate = ServiceGate(broker_id=NODE_ID, incarnation_id=OURS, on_registered=server.listen)
-    task = asyncio.create_task(server.run(wait_open=gate.wait_open))
-    gate.look(registered(MetadataImage.EMPTY, OURS, is_fenced=True))
+    readiness = Readiness(broker_id=NODE_ID, incarnation_id=OURS, on_registered=server.listen)
+    task = asyncio.create_task(server.run(wait_open=readiness.wait_open))
+    readiness.look(registered(MetadataImage.EMPTY, OURS, is_fenced=True))
     client = await RawClient.connect(server)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -28,7 +28,7 @@ from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOu
 from barnabas_wire.kafka.ids import BrokerId
 
 
-class OwnRequests:
+class BrokerRequests:
     """Asks for one broker. May be awaited from any lane that the client may be asked from."""
 
     def __init__(self, controller: ActiveController, *, broker_id: BrokerId, broker_epoch: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""The gRPC doors: who is let in, in whose name, and how operators log in."""
+"""The gRPC listeners: who is let in, in whose name, and how operators log in."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from barnabas_broker.security import callers as callers_module
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
-from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
-from barnabas_quorum.driver.claims import claimed_id
+from barnabas_broker.security.grpc_security import ADMIN, GrpcListenerSecurity, load_grpc_security
+from barnabas_quorum.driver.caller_ids import claimed_node_id
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
 from barnabas_quorum.driver.transport import ReplicaIdentity
 from barnabas_quorum.driver.verbs import VERBS
@@ -72,7 +72,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def properties(authority: Path, name: str, **more: str) -> dict[str, str]:
-    """Of a node with TLS on both doors."""
+    """Of a node with TLS on both listeners."""
     return {
         "listener.security.protocol.map": "CONTROLLER:SSL,ADMIN:SSL",
         "ssl.keystore.location": str(authority / f"{name}.pem"),
@@ -87,20 +87,20 @@ def identity(authority: Path, name: str | None) -> PemIdentity:
 
 
 class Voter(quorum_pb2_grpc.QuorumServicer):
-    """Grants every vote that comes through the door."""
+    """Grants every vote that comes through the listener."""
 
     async def Vote(self, request: Any, context: Any) -> Any:
         return quorum_pb2.VoteAnswer(is_granted=True)
 
 
 @contextlib.asynccontextmanager
-async def peer_door(authority: Path, node: int = 1) -> AsyncIterator[int]:
+async def peer_listener(authority: Path, node: int = 1) -> AsyncIterator[int]:
     """A controller listener of a node; its port."""
-    door = load_doors("CONTROLLER", properties(authority, f"node-{node}")).controller
-    assert door.credentials is not None
-    server = new_server([PeerGuard(CLUSTER, claimed_id)])
+    listener = load_grpc_security("CONTROLLER", properties(authority, f"node-{node}")).controller
+    assert listener.credentials is not None
+    server = new_server([PeerGuard(CLUSTER, claimed_node_id)])
     quorum_pb2_grpc.add_QuorumServicer_to_server(Voter(), server)  # type: ignore[abstract]  # one method is enough
-    port = server.add_secure_port("127.0.0.1:0", door.credentials.server_credentials(demands_certificate=True))
+    port = server.add_secure_port("127.0.0.1:0", listener.credentials.server_credentials(demands_certificate=True))
     await server.start()
     try:
         yield port
@@ -138,13 +138,13 @@ async def test_a_name_that_is_no_dns_name_makes_nobody_a_node(
     """An authority may let its users choose e-mail addresses and URIs."""
     monkeypatch.setattr(pki, "_general_name", kind)
     pki.issue(authority, kind.__name__, hosts=[peer_name(2, CLUSTER)])
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         refused = await refusal(authority, kind.__name__, port, source=2)
     assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_node_is_let_in_in_its_own_name(authority: Path) -> None:
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         dialer = TlsDialer(lambda: (0, identity(authority, "node-2")), CLUSTER)
         async with await dialer.open("127.0.0.1", port, 1) as channel:
             assert await vote(channel, 2)
@@ -153,7 +153,7 @@ async def test_a_node_is_let_in_in_its_own_name(authority: Path) -> None:
 
 
 async def test_another_nodes_certificate_is_refused(authority: Path) -> None:
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         error = await refusal(authority, "node-2", port, source=3)
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "certificate of node 2" in str(error.details()) and "node 3's" in str(error.details())
@@ -164,16 +164,16 @@ ONE, TWO = quorum_pb2.Replica(id=1), quorum_pb2.Replica(id=2)
 
 
 @contextlib.asynccontextmanager
-async def replica_door(authority: Path, *, port: int = 0, node: int | None = 1) -> AsyncIterator[int]:
+async def replica_listener(authority: Path, *, port: int = 0, node: int | None = 1) -> AsyncIterator[int]:
     """A controller listener that says which replica it is of, with the certificate of a node or in plain text; its port."""
-    server = new_server([] if node is None else [PeerGuard(CLUSTER, claimed_id)])
+    server = new_server([] if node is None else [PeerGuard(CLUSTER, claimed_node_id)])
     identity_ = ReplicaIdentity(ReplicaKey(BrokerId(1), Uuid(bytes(16))), 0, 1)
     QuorumServicer(cluster_id=CLUSTER, handle=nobody_votes, identity=identity_).add_to(server)
     address = f"127.0.0.1:{port}"
     if node is None:
         port = server.add_insecure_port(address)
     else:
-        credentials = load_doors("CONTROLLER", properties(authority, f"node-{node}")).controller.credentials
+        credentials = load_grpc_security("CONTROLLER", properties(authority, f"node-{node}")).controller.credentials
         assert credentials is not None
         port = server.add_secure_port(address, credentials.server_credentials(demands_certificate=True))
     await server.start()
@@ -190,13 +190,15 @@ async def nobody_votes(request: Request) -> Reply:
 def dialer_in_the_change(authority: Path) -> Dialer:
     """Of node 2, whose own listener is in plain text still."""
     plain = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}
-    door = load_doors("CONTROLLER", properties(authority, "node-2") | plain, dials_plaintext=True).controller
-    assert door.credentials is None and not door.is_authenticated
-    return door.dialer(CLUSTER)
+    listener = load_grpc_security(
+        "CONTROLLER", properties(authority, "node-2") | plain, dials_plaintext=True
+    ).controller
+    assert listener.credentials is None and not listener.is_authenticated
+    return listener.dialer(CLUSTER)
 
 
 async def test_in_the_change_each_door_is_called_as_it_speaks_now(authority: Path) -> None:
-    async with replica_door(authority, node=None) as port:
+    async with replica_listener(authority, node=None) as port:
         pass
     transport = GrpcTransport(cluster_id=CLUSTER, dialer=dialer_in_the_change(authority))
     voter = QuorumVoter(ReplicaKey(BrokerId(1), Uuid(bytes(16))), "127.0.0.1", port)
@@ -209,7 +211,7 @@ async def test_in_the_change_each_door_is_called_as_it_speaks_now(authority: Pat
 
     assert not await answers()
     for node in (None, 1, None, 1):  # the channel that was good for the one is dropped for the other
-        async with replica_door(authority, port=port, node=node):
+        async with replica_listener(authority, port=port, node=node):
             async with asyncio.timeout(TIMEOUT_S):
                 while not await answers():
                     await asyncio.sleep(0.05)
@@ -223,7 +225,7 @@ async def test_in_the_change_a_wrong_certificate_is_no_reason_for_plain_text(aut
     pki.issue(tmp_path / "pki", "node-1", hosts=["127.0.0.1", peer_name(1, CLUSTER)])
     for directory, name in ((tmp_path / "pki", 1), (authority, 2)):  # of another authority; of another node
         dialer = dialer_in_the_change(authority)
-        async with replica_door(directory, node=name) as port, await dialer.open("127.0.0.1", port, 1) as channel:
+        async with replica_listener(directory, node=name) as port, await dialer.open("127.0.0.1", port, 1) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await vote(channel, 2)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -255,12 +257,14 @@ async def test_in_the_change_whoever_speaks_neither_is_not_called(authority: Pat
 
 def test_the_change_needs_the_certificate_at_once(authority: Path) -> None:
     nothing = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}
-    assert load_doors("CONTROLLER", nothing).controller.dialer(CLUSTER) is PLAIN_DIALER
+    assert load_grpc_security("CONTROLLER", nothing).controller.dialer(CLUSTER) is PLAIN_DIALER
     with pytest.raises(ConfigError, match=r"controller\.listeners\.dial\.plaintext=true .*ssl\.keystore\.location"):
-        load_doors("CONTROLLER", nothing, dials_plaintext=True)
-    secured = load_doors("CONTROLLER", properties(authority, "node-1"), dials_plaintext=True).controller
+        load_grpc_security("CONTROLLER", nothing, dials_plaintext=True)
+    secured = load_grpc_security("CONTROLLER", properties(authority, "node-1"), dials_plaintext=True).controller
     assert secured.is_authenticated and isinstance(secured.dialer(CLUSTER), EitherDialer)
-    assert isinstance(load_doors("CONTROLLER", properties(authority, "node-1")).controller.dialer(CLUSTER), TlsDialer)
+    assert isinstance(
+        load_grpc_security("CONTROLLER", properties(authority, "node-1")).controller.dialer(CLUSTER), TlsDialer
+    )
 
 
 def node_with(authority: Path, **more: str) -> dict[str, str]:
@@ -282,7 +286,10 @@ def test_admin_listeners_have_a_protocol_each(authority: Path) -> None:
     found = node_config(node_with(authority, **both))
     at = [(point.listener, point.host, point.port) for point in found.server.admin_endpoints()]
     assert at == [("OPEN", "127.0.0.1", 3), (ADMIN, "10.0.0.1", 4)]
-    assert {name: door.is_authenticated for name, door in found.doors.admins.items()} == {"OPEN": False, ADMIN: True}
+    assert {name: listener.is_authenticated for name, listener in found.grpc_security.admins.items()} == {
+        "OPEN": False,
+        ADMIN: True,
+    }
     for wrong, says in (
         ({"admin.listeners": "OPEN://10.0.0.1:3"}, r"off loopback .*OPEN:SSL"),
         ({"admin.listeners": "CLOSED://127.0.0.1:3"}, r"does not name CLOSED"),
@@ -300,19 +307,19 @@ def test_a_replica_asks_for_its_own_vote_in_its_own_name_and_an_operator_in_nobo
         (quorum_pb2.ChangeVotersCall(kind=UPDATE, voter=voter), 2),
         (quorum_pb2.ChangeVotersCall(kind=REMOVE, voter=voter, joiner=ONE), 1),
     ):
-        assert claimed_id(call) == claimed
+        assert claimed_node_id(call) == claimed
 
 
 @pytest.mark.parametrize("name", ["alice", "stranger"])
-async def test_who_is_no_node_of_the_cluster_is_refused_on_the_peer_door(authority: Path, name: str) -> None:
-    async with peer_door(authority) as port:
+async def test_who_is_no_node_of_the_cluster_is_refused_on_the_peers_listener(authority: Path, name: str) -> None:
+    async with peer_listener(authority) as port:
         error = await refusal(authority, name, port, source=1)
     assert error.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "pki issue" in str(error.details())
 
 
 async def test_no_certificate_and_no_tls_reach_nothing(authority: Path) -> None:
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
         options = (("grpc.ssl_target_name_override", peer_name(1, CLUSTER)),)
         for channel in (
@@ -337,7 +344,7 @@ async def test_a_wrong_authority_and_an_expired_certificate_reach_nothing(author
         (tmp_path / name).write_bytes((authority / name).read_bytes())
     pki.issue(tmp_path, "node-2", hosts=[peer_name(2, CLUSTER)], days=0)  # ends as it is made
     await asyncio.sleep(1.1)
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         for own in (forged, identity(tmp_path, "node-2")):
             async with await TlsDialer(partial(lambda own: (0, own), own), CLUSTER).open(
                 "127.0.0.1", port, 1
@@ -348,7 +355,7 @@ async def test_a_wrong_authority_and_an_expired_certificate_reach_nothing(author
 
 
 async def test_a_client_demands_the_name_of_the_node_it_means(authority: Path) -> None:
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         dialer = TlsDialer(lambda: (0, identity(authority, "node-2")), CLUSTER)
         async with await dialer.open("127.0.0.1", port, 2) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -366,7 +373,7 @@ async def test_who_does_not_finish_the_handshake_is_closed(
     assert dict(SERVER_OPTIONS)[HANDSHAKE_TIMEOUT_KEY] == HANDSHAKE_TIMEOUT_MS
     options = dict(SERVER_OPTIONS) | {HANDSHAKE_TIMEOUT_KEY: 300}
     monkeypatch.setattr("barnabas_wire.rpc.server.SERVER_OPTIONS", tuple(options.items()))
-    async with peer_door(authority) as port:
+    async with peer_listener(authority) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(first_words)
         async with asyncio.timeout(TIMEOUT_S):
@@ -378,19 +385,19 @@ async def test_who_does_not_finish_the_handshake_is_closed(
 def test_every_call_of_a_node_says_whose_it_is() -> None:
     own = {verb.call_type for verb in VERBS if verb.request_type.is_nodes_own}
     assert {type_.__name__ for type_ in own} >= {"RegisterBrokerCall", "AlterPartitionCall", "RegisterControllerCall"}
-    assert all(claimed_id(type_()) == 0 for type_ in own)
-    assert claimed_id(controller_pb2.HeartbeatMessage(broker_id=3)) == 3
-    assert claimed_id(controller_pb2.UnregisterBrokerCall(broker_id=3)) is None  # whom somebody else wants gone
+    assert all(claimed_node_id(type_()) == 0 for type_ in own)
+    assert claimed_node_id(controller_pb2.HeartbeatMessage(broker_id=3)) == 3
+    assert claimed_node_id(controller_pb2.UnregisterBrokerCall(broker_id=3)) is None  # whom somebody else wants gone
 
 
 async def test_a_renewed_certificate_is_taken_without_a_restart(authority: Path, tmp_path: Path) -> None:
     for name in ("ca.pem", "ca-key.pem", "node-1.pem", "node-2.pem"):
         (tmp_path / name).write_bytes((authority / name).read_bytes())
         os.chmod(tmp_path / name, 0o600)
-    door = load_doors("CONTROLLER", properties(tmp_path, "node-1")).controller
-    credentials = door.credentials
+    listener = load_grpc_security("CONTROLLER", properties(tmp_path, "node-1")).controller
+    credentials = listener.credentials
     assert credentials is not None
-    server = new_server([PeerGuard(CLUSTER, claimed_id)])
+    server = new_server([PeerGuard(CLUSTER, claimed_node_id)])
     quorum_pb2_grpc.add_QuorumServicer_to_server(Voter(), server)  # type: ignore[abstract]  # one method is enough
     port = server.add_secure_port("127.0.0.1:0", credentials.server_credentials(demands_certificate=True))
     await server.start()
@@ -429,14 +436,14 @@ async def test_a_renewed_certificate_is_taken_without_a_restart(authority: Path,
         ({"ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384"}, "cannot be chosen"),
     ],
 )
-def test_a_door_that_cannot_be_as_it_is_said_does_not_start(
+def test_a_listener_that_cannot_be_as_it_is_said_does_not_start(
     authority: Path, changes: Mapping[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_doors("CONTROLLER", properties(authority, "node-1") | dict(changes))
+        load_grpc_security("CONTROLLER", properties(authority, "node-1") | dict(changes))
 
 
-def test_off_loopback_a_door_needs_authentication_or_words(authority: Path) -> None:
+def test_off_loopback_a_listener_needs_authentication_or_words(authority: Path) -> None:
     node = {
         "process.roles": "controller",
         "node.id": "1",
@@ -445,15 +452,15 @@ def test_off_loopback_a_door_needs_authentication_or_words(authority: Path) -> N
     }
     controller = node | {"listeners": "CONTROLLER://10.0.0.1:9093"}
     admin = node | {"listeners": "CONTROLLER://127.0.0.1:9093", "admin.listeners": "0.0.0.0:9190"}
-    for open_door, key in ((controller, "controller.listeners"), (admin, "admin.listeners")):
+    for open_listener, key in ((controller, "controller.listeners"), (admin, "admin.listeners")):
         with pytest.raises(ConfigError, match=f"{key}.allow.remote=true"):
-            node_config(open_door)
-        assert node_config(open_door | {f"{key}.allow.remote": "true"}).server.is_controller
-        assert node_config(open_door | properties(authority, "node-1")).server.is_controller
+            node_config(open_listener)
+        assert node_config(open_listener | {f"{key}.allow.remote": "true"}).server.is_controller
+        assert node_config(open_listener | properties(authority, "node-1")).server.is_controller
 
 
 def test_a_certificate_of_another_node_does_not_start(authority: Path) -> None:
-    credentials = load_doors("CONTROLLER", properties(authority, "node-2")).controller.credentials
+    credentials = load_grpc_security("CONTROLLER", properties(authority, "node-2")).controller.credentials
     assert credentials is not None
     credentials.check_identity(2, CLUSTER)
     assert credentials.cluster_of(2) == CLUSTER
@@ -484,12 +491,12 @@ def credential(password: str) -> ScramCredential:
 class Desk:
     """An admin listener, with one user and a clock that the test turns."""
 
-    def __init__(self, door: DoorSecurity, audit: AuditLog) -> None:
-        assert door.credentials is not None
+    def __init__(self, listener: GrpcListenerSecurity, audit: AuditLog) -> None:
+        assert listener.credentials is not None
         self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
         self.now_ms = 0
         self.callers = AdminCallers(
-            door,
+            listener,
             credentials=lambda: ScramImage(credentials=self.users),
             clock_ms=lambda: self.now_ms,
             audit=audit,
@@ -497,7 +504,7 @@ class Desk:
         self.server = new_server([self.callers])
         self.callers.add_to(self.server)
         admin_pb2_grpc.add_AdminServicer_to_server(Admin(), self.server)  # type: ignore[abstract]  # one method is enough
-        certificates = door.credentials.server_credentials(demands_certificate=not door.protocol.has_sasl)
+        certificates = listener.credentials.server_credentials(demands_certificate=not listener.protocol.has_sasl)
         self.port = self.server.add_secure_port("127.0.0.1:0", certificates)
 
     async def who_am_i(self, client: AdminClient) -> str:
@@ -514,7 +521,7 @@ async def desk(authority: Path, protocol: str, audit_path: str = "") -> AsyncIte
         "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     }
     audit = AuditLog(AuditConfig(audit_log_path=audit_path), node_id=1, clock_ms=lambda: 0)
-    opened = Desk(load_doors("CONTROLLER", settings).admins[ADMIN], audit)
+    opened = Desk(load_grpc_security("CONTROLLER", settings).admins[ADMIN], audit)
     audit.start()
     await opened.server.start()
     try:

@@ -1,9 +1,9 @@
-"""The credentials of one gRPC door, or of this node where it calls at others' doors: PEM, read again when the files change.
+"""The credentials of one gRPC listener, or of this node where it calls at others' listeners: PEM, read again when the files change.
 
 May touch:  the PEM files that are named.     Must not touch: sockets, clock.
 Invariants: what cannot be applied stops the start (gRPC takes no TLS versions and no ciphers); a renewed file is taken whole or not at
             all; an unreadable one leaves the credentials as they are.
-Read next:  doors.py; tls.py, which reads the same keys for Kafka listeners.
+Read next:  grpc_security.py; tls.py, which reads the same keys for Kafka listeners.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?-----END \1
 _CERTIFICATE_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
-class DoorCredentials:
+class GrpcCredentials:
     """What a listener's `ssl.*` keys name, as gRPC takes it."""
 
     def __init__(self, config: SecurityConfig, listener: str) -> None:
@@ -54,7 +54,7 @@ class DoorCredentials:
         """The credentials of the moment; the number rises whenever they change."""
         return self._generation, self._identity
 
-    def reload_if_changed(self, check: Callable[[DoorCredentials], None] | None = None) -> bool:
+    def reload_if_changed(self, check: Callable[[GrpcCredentials], None] | None = None) -> bool:
         """Take renewed files; whether there were any. Raises ConfigError, and keeps what it has.
 
         check: raises ConfigError for credentials that must not be taken.

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.metadata.cut_off import CutOffWatch, is_cut_off, may_quorum_stand
-from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.metadata.isolation import IsolationWatch, is_isolated, may_quorum_stand
+from barnabas_broker.metadata.readiness import Readiness
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import ReplicaState
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from tests.broker.metadata.test_lifecycle import Incarnation, living, now_ms
-from tests.broker.metadata.test_service_gate import OURS, registered
+from tests.broker.metadata.test_readiness import OURS, registered
 from tests.broker.network.test_connection import fetch_request
 from tests.support.listener import NODE_ID, RawClient, make_services, running_server
 from tests.support.virtual_loop import on_virtual_time
@@ -54,14 +54,14 @@ def test_a_quorum_may_stand_where_a_majority_beside_us_may_have_a_leader(
     ("expected", "changes"),
     [
         (True, {}),
-        (True, {"was_cut_off": True}),
+        (True, {"was_isolated": True}),
         (False, {"unanswered_ms": SESSION_MS - 1}),
         (False, {"may_quorum_stand": False}),
-        (False, {"may_quorum_stand": False, "was_cut_off": True}),
+        (False, {"may_quorum_stand": False, "was_isolated": True}),
         (False, {"is_left_alone": lambda: False}),
-        (False, {"is_left_alone": lambda: False, "was_cut_off": True}),
-        (True, {"unanswered_ms": 0, "was_cut_off": True, "is_fenced": True}),
-        (False, {"unanswered_ms": 0, "was_cut_off": True}),
+        (False, {"is_left_alone": lambda: False, "was_isolated": True}),
+        (True, {"unanswered_ms": 0, "was_isolated": True, "is_fenced": True}),
+        (False, {"unanswered_ms": 0, "was_isolated": True}),
         (False, {"unanswered_ms": 0, "is_fenced": True}),
     ],
 )
@@ -69,26 +69,26 @@ def test_a_broker_is_cut_off_when_a_quorum_may_stand_without_it_and_nobody_fetch
     expected: bool, changes: dict[str, Any]
 ) -> None:
     facts: dict[str, Any] = {
-        "was_cut_off": False,
+        "was_isolated": False,
         "is_fenced": False,
         "unanswered_ms": SESSION_MS,
         "session_timeout_ms": SESSION_MS,
         "may_quorum_stand": True,
         "is_left_alone": lambda: True,
     }
-    assert is_cut_off(**facts | changes) is expected
+    assert is_isolated(**facts | changes) is expected
 
 
-def open_gate() -> ServiceGate:
-    gate = ServiceGate(broker_id=NODE_ID, incarnation_id=OURS, on_registered=lambda: None)
-    gate.look(registered(MetadataImage.EMPTY, OURS, is_fenced=False))
-    return gate
+def open_readiness() -> Readiness:
+    readiness = Readiness(broker_id=NODE_ID, incarnation_id=OURS, on_registered=lambda: None)
+    readiness.look(registered(MetadataImage.EMPTY, OURS, is_fenced=False))
+    return readiness
 
 
-def watched(incarnation: Incarnation, reported: list[bool], *, is_left_alone: bool = True) -> CutOffWatch:
-    return CutOffWatch(
+def watched(incarnation: Incarnation, reported: list[bool], *, is_left_alone: bool = True) -> IsolationWatch:
+    return IsolationWatch(
         contact=incarnation.lifecycle,
-        gate=open_gate(),
+        readiness=open_readiness(),
         is_left_alone=lambda silence_ms: is_left_alone,
         serve_clients=reported.append,
         session_timeout_ms=SESSION_MS,
@@ -160,15 +160,15 @@ async def test_a_controller_that_knows_a_leader_whom_we_do_not_reach_is_no_lost_
 
 
 async def test_a_cut_off_broker_closes_its_clients_and_keeps_followers() -> None:
-    gate = open_gate()
+    readiness = open_readiness()
     async with running_server(make_services()) as server:
         client, follower = await RawClient.connect(server), await RawClient.connect(server)
         await client.call(MetadataRequest(topics=None), 12)
         fetch = fetch_request()
         fetch.replica_id, fetch.replica_state = 2, ReplicaState(replica_id=2, replica_epoch=1)
         await follower.call(fetch, 17)
-        gate.is_cut_off = True
-        assert not gate.is_open
+        readiness.is_isolated = True
+        assert not readiness.is_open
         server.serve_clients(False)
         assert await asyncio.wait_for(client.is_closed_by_server(), 30)
         assert (await follower.call(fetch, 17)).error_code == 0
@@ -180,8 +180,8 @@ async def test_a_cut_off_broker_closes_its_clients_and_keeps_followers() -> None
         late_follower, waiting = await RawClient.connect(server), await RawClient.connect(server)
         assert (await late_follower.call(fetch, 17)).error_code == 0
         await waiting.call(ApiVersionsRequest(), 3)
-        gate.is_cut_off = False
-        assert gate.is_open
+        readiness.is_isolated = False
+        assert readiness.is_open
         server.serve_clients(True)
         for each in (follower, late_follower):
             assert (await each.call(fetch, 17)).error_code == 0
