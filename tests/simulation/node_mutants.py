@@ -109,10 +109,11 @@ from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
-from tests.simulation.mutant_seeds import load_seeds, save_seeds
+from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
 from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
+from tests.simulation.stories import BegunAnew, MovedAwayAndBack, StopsInTurn, StoryFailed, TopicMadeAgain
 from tests.simulation.transaction_mutants import COORDINATOR_BUGS, TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
 
@@ -120,8 +121,8 @@ STEPS = 12_000
 KEYS_NOTED, SWAP_PREPARED = KeyOffsets.note, PendingSwap.prepare
 """The real ones, for bugs that go through them."""
 CPU_LIMIT_S = 600
-MISFITS = (TypeError, AttributeError, NameError)
-"""Errors of a planted bug that no longer matches the code it patches."""
+MISFITS = (TypeError, AttributeError, NameError, StoryFailed)
+"""Errors of a planted bug that no longer matches the code it patches, or of a story that does not."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -801,7 +802,11 @@ MUTANTS = (
     ),
     NodeMutant("a new leader names an older end (KIP-207)", _new_leader_names_an_older_end),
     NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, is_tested=True),
-    NodeMutant("a topic made again takes the old checkpoints", _topic_made_again_takes_the_old_checkpoints),
+    NodeMutant(
+        "a topic made again takes the old checkpoints",
+        _topic_made_again_takes_the_old_checkpoints,
+        story=TopicMadeAgain,
+    ),
     NodeMutant("a topic made again takes the old log", _log_of_a_deleted_topic_is_taken_over),
     NodeMutant("a follower's HW passes its log", _follower_takes_the_leaders_high_watermark_unclamped),
     NodeMutant("a rolled segment is never flushed", _rolled_segment_is_never_flushed),
@@ -821,7 +826,7 @@ MUTANTS = (
         is_tested=True,
         slant=Slant.DELETING,
     ),
-    NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
+    NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush, story=BegunAnew),
     NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),
     NodeMutant("a silent follower keeps its place in the ISR", _silent_follower_keeps_its_place),
     NodeMutant("a silent follower counts as about to join", _silent_follower_counts_as_about_to_join),
@@ -838,7 +843,7 @@ MUTANTS = (
     NodeMutant("a full directory is never used again", _full_directory_is_never_used_again),
     NodeMutant("a follower with room again is forgotten", _follower_with_room_again_is_forgotten),
     NodeMutant("who is in a failed directory stays in sync", _failed_directory_leaves_no_isr),
-    NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush),
+    NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush, story=StopsInTurn),
     NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves, slant=Slant.BEGUN_ANEW),
     NodeMutant(
         "a log is begun for what was new long ago",
@@ -881,7 +886,7 @@ MUTANTS = (
     NodeMutant(
         "a deleted directory is emptied before its name is durable",
         _deleted_directory_is_emptied_before_its_name_is_durable,
-        slant=Slant.SETTINGS,
+        story=MovedAwayAndBack,
     ),
     NodeMutant(
         "what was flushed and is gone is not missed",
@@ -980,7 +985,7 @@ def search(
     """The hunt for MUTANTS[place], and how many tries it took: 0 with the fixed seed, else at most two, the second from other seeds."""
     mutant = MUTANTS[place]
     fixed = seeds.get(mutant.bug)
-    starts = [(0, fixed, 1)] if fixed is not None else []
+    starts = [(0, fixed, WINDOW)] if fixed is not None else []
     hunts = [(1, seed, SEEDS_MAX), (2, seed + OTHER_SEEDS, SEEDS_MAX)]
     for tries, start, count in [*starts, *hunts] if mutant.story is None else [(0, 0, 1)]:
         result = hunt(

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_simulation.cluster import Cluster
 from tests.simulation import node_mutants
-from tests.simulation.mutant_seeds import load_seeds, save_seeds
+from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import CLEAN_CPU_S_MAX, CLEAN_TIMES, MUTANTS, OTHER_SEEDS, SEEDS_MAX, Hunt, clean_limit_s
 from tests.simulation.mutants import __main__ as control_mutants
 
@@ -50,7 +50,7 @@ def test_a_bug_is_looked_for_with_its_fixed_seed_and_not_hunted_then(
 ) -> None:
     hunts = Hunts({77: True})
     assert judged(monkeypatch, hunts, is_node=is_node, fixed=77) == []
-    assert hunts.tried == [(77, 1)]
+    assert hunts.tried == [(77, WINDOW)]
     assert "1 found, 0 by a hunt" in capsys.readouterr().out.replace("1 of 1", "1")
 
 
@@ -62,7 +62,7 @@ def test_a_stale_seed_is_told_with_the_one_that_finds_the_bug_now(
     saved: dict[str, int] = {}
     monkeypatch.setattr(node_mutants if is_node else control_mutants, "save_seeds", saved.update)
     assert judged(monkeypatch, hunts, is_node=is_node, fixed=77) == [], "it is found: nothing failed"
-    assert hunts.tried == [(77, 1), (5, SEEDS_MAX)]
+    assert hunts.tried == [(77, WINDOW), (5, SEEDS_MAX)]
     assert "its fixed seed 77 is stale; 5 finds it now" in capsys.readouterr().out and not saved
     judged(monkeypatch, hunts, is_node=is_node, fixed=77, words=("--refresh",))
     assert list(saved.values()) == [5]

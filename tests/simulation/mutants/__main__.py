@@ -21,7 +21,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from tests.simulation.mutant_seeds import load_seeds, save_seeds
+from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import (
     CPU_LIMIT_S,
     MUTANTS,
@@ -46,7 +46,7 @@ def search(mutant: Mutant, *, fixed: int | None, seed: int, cpu_limit_s: float) 
     most two."""
     kind = "mechanism" if mutant.needs_mechanisms else "outcome"
     outcomes_only = not mutant.needs_mechanisms
-    starts = [(0, fixed, 1)] if fixed is not None else []
+    starts = [(0, fixed, WINDOW)] if fixed is not None else []
     for tries, start, seeds in [*starts, (1, seed, SEEDS_MAX), (2, seed + OTHER_SEEDS, SEEDS_MAX)]:
         try:
             result = hunt(mutant, seed=start, seeds=seeds, cpu_limit_s=cpu_limit_s, outcomes_only=outcomes_only)

@@ -1,0 +1,259 @@
+"""Runs in which what goes wrong is told, not drawn: the moment of a planted bug that random seeds hardly reach.
+
+May touch:  a run, as faults do.      Must not touch: anything within its nodes.
+Invariants: clean code keeps every law in every story. One seed each: it decides how long messages and flushes take, and no story
+            hangs on that, so no change of what nodes write makes one stale.
+Read next:  node_mutants.py, which looks for bugs in them; test_stories.py; late_leader.py, one more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
+from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_replication.leader.deletion import HIGH_WATERMARK
+from barnabas_simulation.cluster import TOPIC, Cluster
+from barnabas_simulation.faults import Faults
+from barnabas_simulation.nodes import SimulatedNode
+from barnabas_simulation.scripted import CALM, STEPS_MAX
+from barnabas_simulation.swarm import Swarm
+from barnabas_simulation.workload import Client, Producer
+from barnabas_wire.kafka.ids import BrokerId, TopicPartition
+
+SEED = 39
+WAIT_S = 20.0
+"""For what clean code does not let come."""
+NAME = TopicPartition(TOPIC, 0)
+AGAIN = "again"
+BUSY = replace(CALM, think_s=0.05)
+"""Clients write some forty batches a second."""
+
+
+class StoryFailed(Exception):
+    """The story itself could not go on: no law was broken."""
+
+
+class Story(Cluster):
+    """Three voters, and one partition of three replicas; `tell` is what happens."""
+
+    partitions = 1
+    like = BUSY
+
+    def __init__(self) -> None:
+        super().__init__(SEED, steps=STEPS_MAX)
+
+    def draw_swarm(self) -> Swarm:
+        """See Cluster.draw_swarm."""
+        return self.like
+
+    def make_faults(self) -> Faults:
+        """See Cluster.make_faults."""
+        return _Told(self)
+
+    async def tell(self) -> None:
+        """Break what is to be broken. The run heals everything afterwards, and judges."""
+        raise NotImplementedError
+
+    # -- what stories are made of ----------------------------------------------------------------------------------
+
+    @property
+    def registration(self) -> PartitionRegistration:
+        """Of the partition, as the newest image has it."""
+        return self.registration_of(NAME)
+
+    def registration_of(self, name: TopicPartition) -> PartitionRegistration:
+        """Of one that was created before."""
+        found = self.invariants._newest_image().topics.partition(name)
+        assert found is not None, f"{name} was created"
+        return found
+
+    @property
+    def leader(self) -> SimulatedNode:
+        """Who leads the partition."""
+        return next(node for node in self.nodes if node.id == self.registration.leader)
+
+    async def until(self, holds: Callable[[], bool], *, every_s: float = 0.05) -> bool:
+        """Wait; False when it did not come to that within WAIT_S."""
+        until_s = self.loop.time() + WAIT_S
+        while not holds():
+            if self.loop.time() > until_s:
+                return False
+            await asyncio.sleep(every_s)
+        return True
+
+    async def ask(self, request: object) -> None:
+        """An operator asks the active controller, once there is one."""
+        await self.until(lambda: any(node.is_up and node.driver.is_active for node in self.nodes))
+        active = next(node for node in self.nodes if node.is_up and node.driver.is_active)
+        await active.driver.handle(request, principal="User:operator")  # type: ignore[arg-type]
+
+    async def move(self, replicas: tuple[BrokerId, ...]) -> None:
+        """Begin to move the partition's replicas there."""
+        moved = PartitionReassignment(topic=TOPIC, partition_id=0, replicas=replicas)
+        await self.ask(AlterPartitionReassignments(partitions=(moved,)))
+
+    async def until_in_sync(self) -> bool:
+        """Every node is up, and every replica of the partition in its ISR."""
+        return await self.until(
+            lambda: (
+                all(node.is_up for node in self.nodes)
+                and self.registration.has_leader
+                and len(self.registration.isr) == len(self.registration.replicas)
+            )
+        )
+
+    def cut_power(self, node: SimulatedNode) -> None:
+        """At once; it stays off until it is started."""
+        self.figures.crashes += 1
+        node.crash()
+
+
+class _Told(Faults):
+    """Nothing happens but what the story tells."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(story, story.swarm)
+        self._story = story
+
+    def start(self) -> None:
+        """See Faults.start."""
+        self.is_calm = False
+        telling = asyncio.ensure_future(self._story.tell())
+        telling.add_done_callback(self._on_end)
+        self._trouble.append(telling)
+
+    def _on_end(self, telling: asyncio.Task[None]) -> None:
+        if telling.cancelled():
+            return
+        error = telling.exception()
+        if error is not None:
+            failed = StoryFailed(f"{type(self._story).__name__} could not be told")
+            failed.__cause__ = error
+            self._story.network.failures.append(failed)
+        self._story.end_trouble()
+
+
+class StopsInTurn(Story):
+    """Records count when written. Two nodes stop cleanly, one after the other, and then their power may go: the second is eligible
+    with all that it had, for its stop has flushed that."""
+
+    like = replace(BUSY, logs=replace(BUSY.logs, is_page_cache=True))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for round_ in range(8):
+            await self.until_in_sync()
+            await asyncio.sleep(1.0)
+            for place in (round_, round_ + 1):
+                node = self.nodes[place % len(self.nodes)]
+                life = node.life
+                self.figures.stops += 1
+                node.stop()
+                await self.until(lambda node=node, life=life: node.life > life)  # type: ignore[misc]
+        await self.until_in_sync()
+
+
+class TopicMadeAgain(Story):
+    """A topic is deleted and made again under its name. Its leader alone has flushed a record when it loses its power, before its next
+    checkpoint of high watermarks: what the last one says of the name is about the former topic."""
+
+    like = replace(BUSY, logs=replace(BUSY.logs, checkpoint_s=1.0))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for round_ in range(6):
+            await self._make(AGAIN)
+            former, client = Client(self, AGAIN, 0, producers=0), Client(self, AGAIN, 0, producers=0)
+            producers = [Producer(10_000 + 2 * round_), Producer(10_001 + 2 * round_)]
+            for _ in range(3):
+                await former._write(producers[0])
+            await asyncio.sleep(1.5 * self.like.logs.checkpoint_s)
+            await self.ask(DeleteTopics(topics=(TopicReference(name=AGAIN),)))
+            await self._make(AGAIN)
+            found = self.registration_of(TopicPartition(AGAIN, 0))
+            leader = next(node for node in self.nodes if node.id == found.leader)
+            for node in self.nodes:
+                node.disk_faults.are_logs_stalled = node is not leader
+            writing = asyncio.ensure_future(client._write(producers[1]))
+            await self.until(lambda leader=leader: _durable_end(leader, AGAIN) > 0)  # type: ignore[misc]
+            self.cut_power(leader)
+            await asyncio.sleep(0.1)
+            for node in self.nodes:
+                node.disk_faults.are_logs_stalled = False
+            leader.start()
+            await writing
+            await self.until_in_sync()
+            await self.ask(DeleteTopics(topics=(TopicReference(name=AGAIN),)))
+
+    async def _make(self, name: str) -> None:
+        made = CreatableTopic(name=name, partition_count=1, replication_factor=3)
+        await self.ask(CreateTopics(topics=(made,), validate_only=False))
+        await self.until(
+            lambda: all(
+                node.is_up and node.replicas.partition(TopicPartition(name, 0)) is not None for node in self.nodes
+            )
+        )
+
+
+class BegunAnew(Story):
+    """A follower comes back when its leader has let go of all that it has: it begins anew where the leader's log starts, and no
+    flush of its disk is answered. It may join only once that beginning is durable."""
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        leader = self.leader
+        follower, other = (node for node in self.nodes if node is not leader)
+        self.cut_power(follower)
+        await self.until(lambda: len(self.registration.isr) == 2)
+        for client in self.clients:
+            client.stop()  # it is caught up with its first fetch then
+        await self.until(lambda: all(client.is_done for client in self.clients))
+        led = leader.replicas.partition(NAME)
+        assert led is not None, "it leads"
+        await self.operators._delete_records(leader.id, led, HIGH_WATERMARK)
+        follower.disk_faults.are_logs_stalled = True
+        follower.start()
+        if await self.until(lambda: follower.id in self.registration.isr):
+            self.cut_power(other)
+            await self.until(lambda: other.id not in self.registration.isr)
+            self.cut_power(follower)
+            await self.until(lambda: follower.id not in self.registration.isr)
+            other.start()
+            follower.start()
+        follower.disk_faults.are_logs_stalled = False
+        await self.until_in_sync()
+
+
+class MovedAwayAndBack(Story):
+    """A replica moves away, and its directory is renamed, emptied and removed; then its node loses its power, and the replica moves
+    back meanwhile. What the power cut undid of that is a whole log or none: the new name was durable first."""
+
+    like = replace(BUSY, logs=replace(BUSY.logs, segment_bytes=400))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        everywhere = tuple(self.registration.replicas)
+        for round_ in range(8):
+            await self.until_in_sync()
+            await asyncio.sleep(1.0)
+            node = self.nodes[round_ % len(self.nodes)]
+            directory = f"{next(iter(node.directory_ids))}/{NAME}"
+            await self.move(tuple(each for each in everywhere if each != node.id))
+            await self.until(lambda directory=directory, node=node: _files(node, directory) == 0, every_s=0.001)  # type: ignore[misc]
+            self.cut_power(node)
+            await self.move(everywhere)
+            node.start()
+
+
+def _files(node: SimulatedNode, directory: str) -> int:
+    """Of a log, under whatever name."""
+    return sum(name.startswith(directory) for name in node.disk.names)
+
+
+def _durable_end(node: SimulatedNode, topic: str) -> int:
+    partition = node.replicas.partition(TopicPartition(topic, 0)) if node.is_up else None
+    return 0 if partition is None else partition.durable_end_offset
