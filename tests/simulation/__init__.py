@@ -5,7 +5,7 @@ Invariants: none; this is the map.
 Read next:  raft_simulator.py (the consensus core alone), controllers.py (controllers with logs, snapshots and images),
             share_simulator.py (share partitions with their state),
             broker/barnabas_simulation (whole nodes with clients, a room of the product); sweep.py runs them, mutants/
-            and node_mutants.py prove that they bite.
+            and node_mutants.py prove that they bite, stories.py has moments that random seeds hardly reach.
 
 Every law is looked at after every event of the core (raft_invariants.py), after every turn of the loop (the other two), at
 every image that is published, and at the end. Which law is where (invariants, partition_model, operators and transactions are in the room):

@@ -10,13 +10,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from barnabas_quorum.controller.requests import IncrementalAlterConfigs
 from barnabas_quorum.controller.requests_partitions import ElectionType, ElectLeaders
-from barnabas_quorum.records import ConfigResourceType
 from barnabas_simulation.cluster import TOPIC
-from barnabas_simulation.operators import MINIMUM, _alteration
 from barnabas_simulation.scripted import CALM
-from tests.simulation.stories import Story
+from tests.simulation.stories import Story, minimum_of_topic
 
 LAG_S = 1.8
 """Longer than the controllers take to give up a follower that is gone, shorter than the time-out of a metadata fetch."""
@@ -39,19 +36,15 @@ class LateLeader(Story):
         await self.move(wanted)
         await self.until(lambda: self.registration.replicas == wanted and set(self.registration.isr) == set(wanted))
         for number in range(ROUNDS):
-            await self.ask(_minimum(1))
+            await self.ask(minimum_of_topic(1))
             await self.ask(ElectLeaders(election_type=ElectionType.PREFERRED, partitions=((TOPIC, 0),)))
             await self.until(lambda: self.registration.leader == leader.id and len(self.registration.isr) == 2)
             await asyncio.sleep(2.0)
             self.network.metadata_lags_s[leader.id] = LAG_S
             await asyncio.sleep(LAG_S + number * ROUND_S)
-            await self.ask(_minimum(2))
+            await self.ask(minimum_of_topic(2))
             self.cut_power(follower)
             await asyncio.sleep(3 * LAG_S)
             del self.network.metadata_lags_s[leader.id]
             follower.start()
             await asyncio.sleep(3.0)
-
-
-def _minimum(value: int) -> IncrementalAlterConfigs:
-    return IncrementalAlterConfigs(resources=(_alteration(ConfigResourceType.TOPIC, TOPIC, (MINIMUM,), str(value)),))

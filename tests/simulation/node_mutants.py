@@ -4,7 +4,8 @@ May touch:  the real code, in memory, while one bug is hunted; processes it fork
 Invariants: a bug is looked for with its fixed seed (mutant_seeds.py), and hunted from a random one where that is stale, with the
             simulation that judges the clean code too; exit status 1 when it survives both, the hunt's CPU limit twice, or when the
             clean code breaks a law with a fixed seed; then the last lines say which bug, which seed, which budget. A bug that needs
-            what few seeds have is hunted where all have it (Slant). The clean code is then searched in each slant from a random
+            what few seeds have is hunted where all have it (Slant), and one that hardly a seed reaches is looked for in a story
+            (stories.py), and not hunted. The clean code is then searched in each slant from a random
             seed, once: what that finds fails nothing, it is to become a scenario.
 Read next:  swarm.py and faults.py, which make them fall; mutants/ for the bugs of consensus.
 
@@ -107,13 +108,13 @@ from barnabas_simulation.disk import SimulatedFile
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
+from tests.simulation import stories
 from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
 from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
 from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
-from tests.simulation.stories import BegunAnew, MovedAwayAndBack, StopsInTurn, StoryFailed, TopicMadeAgain
 from tests.simulation.transaction_mutants import COORDINATOR_BUGS, TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
 
@@ -121,7 +122,7 @@ STEPS = 12_000
 KEYS_NOTED, SWAP_PREPARED = KeyOffsets.note, PendingSwap.prepare
 """The real ones, for bugs that go through them."""
 CPU_LIMIT_S = 600
-MISFITS = (TypeError, AttributeError, NameError, StoryFailed)
+MISFITS = (TypeError, AttributeError, NameError, stories.StoryFailed)
 """Errors of a planted bug that no longer matches the code it patches, or of a story that does not."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -772,7 +773,7 @@ MUTANTS = (
         _registration_of_an_earlier_life_makes_ready,
         is_tested=True,
     ),
-    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, is_tested=True),
+    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, story=stories.StandsStill),
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, is_tested=True),
     NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, is_tested=True),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
@@ -805,7 +806,7 @@ MUTANTS = (
     NodeMutant(
         "a topic made again takes the old checkpoints",
         _topic_made_again_takes_the_old_checkpoints,
-        story=TopicMadeAgain,
+        story=stories.TopicMadeAgain,
     ),
     NodeMutant("a topic made again takes the old log", _log_of_a_deleted_topic_is_taken_over),
     NodeMutant("a follower's HW passes its log", _follower_takes_the_leaders_high_watermark_unclamped),
@@ -826,7 +827,9 @@ MUTANTS = (
         is_tested=True,
         slant=Slant.DELETING,
     ),
-    NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush, story=BegunAnew),
+    NodeMutant(
+        "a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush, story=stories.BegunAnew
+    ),
     NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),
     NodeMutant("a silent follower keeps its place in the ISR", _silent_follower_keeps_its_place),
     NodeMutant("a silent follower counts as about to join", _silent_follower_counts_as_about_to_join),
@@ -843,7 +846,7 @@ MUTANTS = (
     NodeMutant("a full directory is never used again", _full_directory_is_never_used_again),
     NodeMutant("a follower with room again is forgotten", _follower_with_room_again_is_forgotten),
     NodeMutant("who is in a failed directory stays in sync", _failed_directory_leaves_no_isr),
-    NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush, story=StopsInTurn),
+    NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush, story=stories.StopsInTurn),
     NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves, slant=Slant.BEGUN_ANEW),
     NodeMutant(
         "a log is begun for what was new long ago",
@@ -861,7 +864,7 @@ MUTANTS = (
     NodeMutant(
         "a damaged leader trusts what it knows of producers",
         _damaged_leader_trusts_what_it_knows_of_producers,
-        slant=Slant.ROT,
+        story=stories.DoubtedLeader,
     ),
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading, slant=Slant.ROT),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten, slant=Slant.ROT),
@@ -886,7 +889,7 @@ MUTANTS = (
     NodeMutant(
         "a deleted directory is emptied before its name is durable",
         _deleted_directory_is_emptied_before_its_name_is_durable,
-        story=MovedAwayAndBack,
+        story=stories.MovedAwayAndBack,
     ),
     NodeMutant(
         "what was flushed and is gone is not missed",

@@ -12,17 +12,28 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
+from barnabas_quorum.controller.requests import (
+    CreatableTopic,
+    CreateTopics,
+    DeleteTopics,
+    IncrementalAlterConfigs,
+    TopicReference,
+)
 from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.records import ConfigResourceType
 from barnabas_replication.leader.deletion import HIGH_WATERMARK
+from barnabas_replication.requests import AppendOutcome
 from barnabas_simulation.cluster import TOPIC, Cluster
 from barnabas_simulation.faults import Faults
 from barnabas_simulation.nodes import SimulatedNode
+from barnabas_simulation.operators import MINIMUM, _alteration
+from barnabas_simulation.rot import _batches_of
 from barnabas_simulation.scripted import CALM, STEPS_MAX
-from barnabas_simulation.swarm import Swarm
+from barnabas_simulation.swarm import HAUNT_EVERY_S, ONE_BATCH_BYTES, Slant, Swarm
 from barnabas_simulation.workload import Client, Producer
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition
+from barnabas_wire.records.batch import CRC_START
 
 SEED = 39
 WAIT_S = 20.0
@@ -42,9 +53,10 @@ class Story(Cluster):
 
     partitions = 1
     like = BUSY
+    has = Slant.NONE
 
     def __init__(self) -> None:
-        super().__init__(SEED, steps=STEPS_MAX)
+        super().__init__(SEED, steps=STEPS_MAX, slant=self.has)
 
     def draw_swarm(self) -> Swarm:
         """See Cluster.draw_swarm."""
@@ -228,6 +240,79 @@ class BegunAnew(Story):
         await self.until_in_sync()
 
 
+class DoubtedLeader(Story):
+    """One replica is enough for a write. A bit flips in a producer's last batch, of which the producer has not heard, while the
+    leader has no follower; it starts again, leads alone, and cannot know that batch when it comes again."""
+
+    like = replace(BUSY, brokers_beside=3, logs=replace(BUSY.logs, checkpoint_s=0.2))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        client, beside = self.clients[0], self.nodes[3:]  # the voters go on
+        await self.ask(minimum_of_topic(1))
+        await self.move(tuple(node.id for node in beside))
+        await self.until(lambda: {node.id for node in beside} == set(self.registration.isr))
+        for round_ in range(3):
+            await self.until_in_sync()
+            producer = Producer(10_000 + round_)
+            client.producers.append(producer)
+            ids, batch = producer.next_batch(1, time_ms=self.wall_ms())
+            await self._send(client, batch)
+            await asyncio.sleep(0.5)  # it is below the recovery point: else it would be cut as a torn write
+            leader = self.leader
+            others = [node for node in beside if node is not leader]
+            for node in others:
+                self.cut_power(node)
+            await self.until(lambda leader=leader: self.registration.isr == (leader.id,))  # type: ignore[misc]
+            self.cut_power(leader)
+            place = next(
+                place
+                for path, inode in leader.disk.names.items()
+                if f"/{NAME}/" in path and path.endswith(".log")
+                for place in _batches_of(inode)
+                if place.header.producer_id == producer.producer_id
+            )
+            place.inode.rot[place.position + CRC_START] = 1
+            leader.start()
+            sending = asyncio.ensure_future(self._send(client, batch))
+            await asyncio.sleep(3.0)
+            for node in others:
+                node.start()
+            client._on_acknowledged(producer, ids, await sending)
+
+    async def _send(self, client: Client, batch: bytes) -> AppendOutcome:
+        while (outcome := await client._try(batch)) is None:
+            await asyncio.sleep(0.01)
+        return outcome
+
+
+class StandsStill(Story):
+    """The machine of all nodes stands still for longer than a broker's session lasts: no broker was silent."""
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for _ in range(6):
+            await asyncio.sleep(1.5)
+            self.figures.stalls += 1
+            self.loop.stand_still(4.5)
+
+
+class Haunted(Story):
+    """A follower loses its disk, comes back and joins again; then the leader hears what it asked for in its former life, as if it had
+    again what it had (KIP-903)."""
+
+    like = replace(BUSY, producers=4, replica_fetch_bytes=ONE_BATCH_BYTES, restart_s=0.3)
+    has = Slant.HAUNTED
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for round_ in range(20):
+            await self.until_in_sync()
+            await asyncio.sleep(HAUNT_EVERY_S)
+            others = [node for node in self.nodes if node is not self.leader]
+            await self.faults._haunt(self.leader, others[round_ % 2])
+
+
 class MovedAwayAndBack(Story):
     """A replica moves away, and its directory is renamed, emptied and removed; then its node loses its power, and the replica moves
     back meanwhile. What the power cut undid of that is a whole log or none: the new name was durable first."""
@@ -257,3 +342,8 @@ def _files(node: SimulatedNode, directory: str) -> int:
 def _durable_end(node: SimulatedNode, topic: str) -> int:
     partition = node.replicas.partition(TopicPartition(topic, 0)) if node.is_up else None
     return 0 if partition is None else partition.durable_end_offset
+
+
+def minimum_of_topic(value: int) -> IncrementalAlterConfigs:
+    """An operator sets its min.insync.replicas."""
+    return IncrementalAlterConfigs(resources=(_alteration(ConfigResourceType.TOPIC, TOPIC, (MINIMUM,), str(value)),))
