@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-ACCEPTED, RELEASED, REJECTED = "accept", "release", "reject"
+ACCEPTED, RELEASED, REJECTED, RENEWED = "accept", "release", "reject", "renew"
+DONE = (ACCEPTED, REJECTED)
+"""What a record does not come back from."""
 UNKNOWN_COUNT = 0
 """Of a client that does not tell delivery counts."""
 
@@ -42,7 +44,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Offsets of one key acknowledged by the member that had them. `offsets`: (offset, delivery count, one of the three types)."""
+    """Offsets of one key acknowledged by the member that had them. `offsets`: (offset, delivery count, one of the four types)."""
 
     kind: ClassVar[str] = "settled"
     client: str

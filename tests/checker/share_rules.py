@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.checker.data_history import OK, History
-from tests.checker.share_events import ACCEPTED, REJECTED, RELEASED, UNKNOWN_COUNT, Settled
+from tests.checker.share_events import ACCEPTED, DONE, REJECTED, RELEASED, UNKNOWN_COUNT, Settled
 
 STALE_S = 30.0
 """So long may an answer be under way to a member, over connections that were cut: what it shows was acquired before."""
@@ -23,7 +23,7 @@ Place = tuple[str, str, int]
 
 def settled_records_delivered_again(history: History) -> Iterator[str]:
     """S1: a record that was accepted or rejected, and answered so, is delivered afterwards: with a higher count, or long after."""
-    done = {place: (settled, count) for place, settled, count, kind in _settled(history) if kind != RELEASED}
+    done = {place: (settled, count) for place, settled, count, kind in _settled(history) if kind in DONE}
     for delivered in history.delivered:
         for key, records in delivered.records.items():
             for offset, count in records:
@@ -41,7 +41,7 @@ def settled_twice(history: History) -> Iterator[str]:
     """S2: two members, or one twice, were told that the same record is accepted or rejected by them."""
     first: dict[Place, Settled] = {}
     for place, settled, _, kind in _settled(history):
-        if kind == RELEASED:
+        if kind not in DONE:
             continue
         if place in first:
             yield f"{place[1]} at {place[2]} was settled by {first[place].client} and by {settled.client}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.checker.data_history import FAIL, INFO, OK, History
 from tests.checker.data_rules import Finding, errors
+from tests.checker.share_events import RENEWED
 from tests.checker.transaction_rules import late_ends
 
 SHOWN_PER_RULE = 4
@@ -60,6 +61,9 @@ class Figures:
     """EndTxn requests that came to their broker in a later transaction."""
     settled: int
     """Records that members of the share group acknowledged, and were told so."""
+    renewed: int
+    """Locks of records that were renewed, and answered so."""
+    dead_letters: int
 
 
 @dataclass(slots=True)
@@ -169,6 +173,7 @@ def measure(history: History, *, steady: tuple[float, float], in_sync_s: float) 
     acknowledged = sorted(event.ended for event in history.sends if event.outcome == OK)
     during = [fault, *(at for at in acknowledged if at > fault)]
     outcomes = Counter(event.outcome for event in history.sends)
+    settled = Counter(kind for event in history.settled if event.outcome == OK for _, _, kind in event.offsets)
     ends = Counter(transaction.outcome for transaction in history.transactions)
     return Figures(
         operations=len(ended),
@@ -182,7 +187,9 @@ def measure(history: History, *, steady: tuple[float, float], in_sync_s: float) 
         aborted=ends[FAIL],
         undecided=ends[INFO],
         late_ends=sum(1 for _ in late_ends(history)),
-        settled=sum(len(event.offsets) for event in history.settled if event.outcome == OK),
+        settled=settled.total() - settled[RENEWED],
+        renewed=settled[RENEWED],
+        dead_letters=len(history.dead_letters),
     )
 
 

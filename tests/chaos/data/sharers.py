@@ -7,7 +7,8 @@ Read next:  confluent.py for the other clients; tests/checker/share_rules.py, wh
 
 Three members are librdkafka's ShareConsumer, one is Kafka's VerifiableShareConsumer where its jars are at hand. They accept most records,
 release and reject some; now and then one closes, with records that it has not acknowledged, and another comes. The intruder speaks by
-hand: stale epochs, acknowledgements of what others have, the same acknowledgement twice. When standard input ends the members go on until
+hand: stale epochs, acknowledgements of what others have, the same acknowledgement twice, locks that it renews before it accepts (no
+released librdkafka renews). When standard input ends the members go on until
 nothing comes any more; then the dead letters are read.
 """
 
@@ -49,6 +50,7 @@ from tests.checker.share_events import (
     ACCEPTED,
     REJECTED,
     RELEASED,
+    RENEWED,
     UNKNOWN_COUNT,
     DeadLetter,
     Delivered,
@@ -65,12 +67,15 @@ READY_WITHIN_S: Final = 60.0
 RELEASED_SHARE, REJECTED_SHARE, DROPPED_SHARE = 0.06, 0.03, 0.01
 POLL_RECORDS: Final = 100
 INTRUDES_EVERY_S: Final = 0.5
+RENEWALS: Final = 3
+RENEWS_EVERY_S: Final = SHARE_LOCK_S * 0.6
+"""Between the renewals of a lock, which so lasts longer than one."""
 ACKNOWLEDGE: Final = {
     ACCEPTED: AcknowledgeType.ACCEPT,
     RELEASED: AcknowledgeType.RELEASE,
     REJECTED: AcknowledgeType.REJECT,
 }
-_ACCEPT: Final = 1
+_ACCEPT, _RENEW = 1, 4
 
 
 class Sharers:
@@ -330,10 +335,13 @@ class Sharers:
                     topics=[FetchTopic(topic_id, [FetchPartition(key.partition)])],
                 )
 
-                def acknowledge(epoch: int, first: int, last: int) -> Any:
-                    batch = AcknowledgementBatch(first, last, [_ACCEPT])
+                def acknowledge(epoch: int, first: int, last: int, type_: int = _ACCEPT) -> Any:
+                    batch = AcknowledgementBatch(first, last, [type_])
                     topic = AcknowledgeTopic(topic_id, [AcknowledgePartition(key.partition, [batch])])
-                    return connection.call(ShareAcknowledgeRequest(SHARE_GROUP, member, epoch, topics=[topic]))
+                    is_renewed = type_ == _RENEW
+                    return connection.call(
+                        ShareAcknowledgeRequest(SHARE_GROUP, member, epoch, is_renew_ack=is_renewed, topics=[topic])
+                    )
 
                 stale = acknowledge(random.randrange(1, 100), 0, 1 << 40)
                 if stale.error_code == ErrorCode.NONE:
@@ -352,15 +360,20 @@ class Sharers:
                 others = self._shown.get(name, 0)
                 acknowledge(1, others, others)
                 if records:
-                    first, last = records[0][0], records[-1][0]
-                    begun = time.monotonic()
-                    told = acknowledge(2, first, last)
-                    codes = [told.error_code, *(p.error_code for topic in told.responses for p in topic.partitions)]
-                    error = next(
-                        (ErrorCode(code).name for code in codes if code), "" if told.responses else "no answer"
-                    )
-                    self._note_settled(member, name, [(*each, ACCEPTED) for each in records], begun, error)
-                    acknowledge(3, first, last)
+                    epoch, first, last = 2, records[0][0], records[-1][0]
+                    types = [(_RENEW, RENEWED)] * random.choice((0, 0, RENEWALS)) + [(_ACCEPT, ACCEPTED)]
+                    for type_, kind in types:
+                        begun = time.monotonic()
+                        told = acknowledge(epoch, first, last, type_)
+                        codes = [told.error_code, *(p.error_code for topic in told.responses for p in topic.partitions)]
+                        error = next(
+                            (ErrorCode(code).name for code in codes if code), "" if told.responses else "no answer"
+                        )
+                        self._note_settled(member, name, [(*each, kind) for each in records], begun, error)
+                        epoch += 1
+                        if kind == RENEWED and (error or self._is_over.wait(RENEWS_EVERY_S)):
+                            break  # whose they are now is for the lock to say
+                    acknowledge(epoch, first, last)
                 if random.random() < 0.5:
                     connection.call(ShareAcknowledgeRequest(SHARE_GROUP, member, -1))
             finally:
