@@ -323,7 +323,7 @@ class GroupScenario(Scenario):
                 has = _partitions(self.driver, member.assigned)
                 self.printed.append(f"{name}{kind}: epoch {member.epoch} {member.state.name}, has {has}{pending}")
         elif isinstance(group, ShareGroup):
-            self.printed.append(f"share {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}")
+            self.printed.append(repr(group))
             for name, sharer in sorted(group.members.items()):
                 self.printed.append(f"{name}: epoch {sharer.epoch}, has {_partitions(self.driver, sharer.assigned)}")
             for key, kept in sorted(self.driver.persister.kept.items()):
@@ -333,9 +333,7 @@ class GroupScenario(Scenario):
                     f"{name}-{key.partition}: state epoch {kept.state_epoch}, begins at {kept.start_offset}"
                 )
         elif isinstance(group, StreamsGroup):
-            self.printed.append(
-                f"streams {group.state.value}, epoch {group.epoch}, targets of {group.assignment_epoch}"
-            )
+            self.printed.append(repr(group))
             for name, worker in sorted(group.members.items()):
                 pending = f", gives up {_tasks(worker.pending.tasks)}" if worker.pending.tasks else ""
                 has = _tasks(worker.assigned.tasks)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from barnabas_coordination.group.led_records import TargetValue
@@ -82,6 +83,8 @@ class LedGroupState(ABC, Generic[M, T, S]):
     """M: its members; T: what one is to have; S: what it knows beside its records. `replay` alone changes it, but for `soft` and
     `stats`."""
 
+    type_name: ClassVar[str]
+    """The word of group.protocol for it."""
     kinds: ClassVar[RecordKinds]
     unknown_metadata: ClassVar[Any]
     """What a member says of itself of whom the log has the assignment alone."""
@@ -103,6 +106,15 @@ class LedGroupState(ABC, Generic[M, T, S]):
         """Members that have all of their target, by epoch."""
         self.soft = soft
         self.stats = GroupStats()
+
+    def __repr__(self) -> str:
+        epochs = f"epoch {self.epoch}, targets of {self.assignment_epoch}"
+        return f"{self.type_name} {self.state.value}, {epochs}, {len(self.members)} members"
+
+    @property
+    @abstractmethod
+    def state(self) -> StrEnum:
+        """By the name that describing shows."""
 
     @property
     def epoch(self) -> int:

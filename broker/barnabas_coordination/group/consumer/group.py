@@ -58,7 +58,7 @@ class ConsumerGroupState(StrEnum):
 class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
     """One group."""
 
-    type_name: Final = "consumer"
+    type_name = "consumer"
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
     value: GroupValue
     kinds = RecordKinds(
@@ -85,10 +85,6 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
         self.classic_count = 0
         """Members that speak the classic protocol."""
 
-    def __repr__(self) -> str:
-        epochs = f"epoch {self.epoch}, targets of {self.assignment_epoch}"
-        return f"consumer {self.state.value}, {epochs}, {len(self.members)} members"
-
     # ---- derived -------------------------------------------------------------------------------------------------
 
     @property
@@ -102,7 +98,7 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
 
     @property
     def state(self) -> ConsumerGroupState:
-        """See above."""
+        """See LedGroupState.state."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:

@@ -86,7 +86,7 @@ class ShareSoftState:
 class ShareGroup(LedGroupState[ShareMember, Partitions, ShareSoftState]):
     """One group."""
 
-    type_name: Final = "share"
+    type_name = "share"
     protocol_type: Final = "share"
     protocol: str | None = None
     """Its members do not choose the assignor."""
@@ -110,7 +110,7 @@ class ShareGroup(LedGroupState[ShareMember, Partitions, ShareSoftState]):
 
     @property
     def state(self) -> ShareGroupState:
-        """See above."""
+        """See LedGroupState.state."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def target(self, member_id: str) -> Partitions:

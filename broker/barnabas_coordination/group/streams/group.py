@@ -51,7 +51,7 @@ class StreamsGroupState(StrEnum):
 class StreamsGroup(LedGroupState[StreamsMember, Tasks, StreamsSoftState]):
     """One group."""
 
-    type_name: Final = "streams"
+    type_name = "streams"
     protocol_type: Final = "streams"
     protocol: str | None = None
     """Its members do not choose the assignor."""
@@ -75,7 +75,7 @@ class StreamsGroup(LedGroupState[StreamsMember, Tasks, StreamsSoftState]):
 
     @property
     def state(self) -> StreamsGroupState:
-        """See above."""
+        """See LedGroupState.state."""
         if not self.members:
             return StreamsGroupState.EMPTY
         if self.topology is None or self.topology.epoch != self.value.validated_topology_epoch:
