@@ -7,9 +7,9 @@ Read next:  consumer/records.py, share/records.py and streams/records.py, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, string, uuid
@@ -87,3 +87,36 @@ def topic_messages(partitions: Partitions) -> list[TopicPartitions]:
 def partitions_of(found: Iterable[TopicPartitions]) -> Partitions:
     """What records have, in order, without what is empty."""
     return {of.topic_id: tuple(sorted(of.partitions)) for of in found if of.partitions}
+
+
+class RecordKind(NamedTuple):
+    """One type of record, in its bytes and as the coordinator speaks of it. A record has the fields of its key, then the value."""
+
+    number: int
+    """Of the type: the version of the key."""
+    key: type[Message]
+    record: type[Any]
+    message: type[Message] | None
+    """Of the value; None: it is never read, and the record says whether it is a tombstone."""
+    to_message: Callable[[Any], Message]
+    to_value: Callable[[Any], Any]
+    """The way back."""
+
+
+def target_kind(number: int, record: type[Any]) -> RecordKind:
+    """The type of the epoch that the targets belong to."""
+    return RecordKind(
+        number, GroupKey, record, TargetMessage, lambda target: TargetMessage(*target), lambda of: of.value
+    )
+
+
+def partitions_kind(number: int, record: type[Any]) -> RecordKind:
+    """The type of a member's target that is made of partitions."""
+    return RecordKind(
+        number,
+        MemberKey,
+        record,
+        PartitionsMessage,
+        lambda partitions: PartitionsMessage(topic_messages(partitions)),
+        lambda of: partitions_of(of.topic_partitions),
+    )

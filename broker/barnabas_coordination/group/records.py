@@ -26,36 +26,19 @@ A crash may leave nothing here that the batch's CRC does not catch; times are ms
 
 from __future__ import annotations
 
-import struct
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from barnabas_coordination.errors import CorruptRecord
 from barnabas_coordination.group.consumer import records as consumer
 from barnabas_coordination.group.consumer.records import ConsumerRecord
-from barnabas_coordination.group.led_records import VALUE_VERSION
+from barnabas_coordination.group.led_records import VALUE_VERSION, RecordKind
 from barnabas_coordination.group.share import records as share
 from barnabas_coordination.group.share.records import ShareRecord
 from barnabas_coordination.group.streams import records as streams
 from barnabas_coordination.group.streams.records import StreamsRecord
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_coordination.record_bytes import number_of, pack, unpack
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
-from barnabas_wire.kafka.primitives import MalformedMessage
-from barnabas_wire.kafka.schema import (
-    NEVER_FLEXIBLE,
-    Message,
-    array,
-    int32,
-    int64,
-    raw,
-    string,
-    uuid,
-)
-from barnabas_wire.kafka.schema import (
-    decode as decode_message,
-)
-from barnabas_wire.kafka.schema import (
-    encode_request as encode_message,
-)
+from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, raw, string, uuid
 from barnabas_wire.lazy_dataclass import dataclass
 
 OFFSET_COMMIT_KEY_VERSION = 1
@@ -63,8 +46,6 @@ GROUP_METADATA_KEY_VERSION = 2
 GROUP_METADATA_VALUE_VERSION = 3
 OFFSET_COMMIT_VALUE_VERSION = 4
 NO_TIMESTAMP = -1
-
-M = TypeVar("M", bound=Message)
 
 
 # ---- what the coordinator speaks of ----------------------------------------------------------------------------------
@@ -182,36 +163,26 @@ class _GroupMetadataValue(Message):
     members: list[_MemberMetadata] = array(_MemberMetadata)
 
 
+_LED: Final[Mapping[int, RecordKind]] = {kind.number: kind for kind in (*consumer.KINDS, *share.KINDS, *streams.KINDS)}
+_LED_BY_RECORD: Final[Mapping[type, RecordKind]] = {kind.record: kind for kind in _LED.values()}
+
+
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Record -> key and value bytes. Raises KafkaError INVALID_REQUEST for a string longer than 32,767 bytes."""
-    try:
-        if isinstance(record, OffsetCommitRecord):
-            key = _pack(_OffsetCommitKey(record.group_id, record.topic, record.partition), OFFSET_COMMIT_KEY_VERSION)
-            return key, None if record.value is None else _encode_offset(record.value)
-        if isinstance(record, GroupMetadataRecord):
-            key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
-            return key, None if record.value is None else _encode_group(record.value)
-        record_type, named, value = _led_messages(record)
-        return _pack(named, record_type), None if value is None else _pack(value, VALUE_VERSION)
-    except struct.error as error:
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a group record: {error}") from error
-
-
-def _led_messages(record: ConsumerRecord | ShareRecord | StreamsRecord) -> tuple[int, Message, Message | None]:
-    if isinstance(record, StreamsRecord):
-        return streams.to_messages(record)
-    return share.to_messages(record) if isinstance(record, ShareRecord) else consumer.to_messages(record)
-
-
-def _pack(message: Message, version: int) -> bytes:
-    out = bytearray(version.to_bytes(2, "big"))
-    encode_message(message, version, out)
-    return bytes(out)
+    if isinstance(record, OffsetCommitRecord):
+        key = pack(_OffsetCommitKey(record.group_id, record.topic, record.partition), OFFSET_COMMIT_KEY_VERSION)
+        return key, None if record.value is None else _encode_offset(record.value)
+    if isinstance(record, GroupMetadataRecord):
+        key = pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
+        return key, None if record.value is None else _encode_group(record.value)
+    kind = _LED_BY_RECORD[type(record)]
+    key, value = pack(kind.key(*record[:-1]), kind.number), record[-1]
+    return key, None if kind.message is None or value is None else pack(kind.to_message(value), VALUE_VERSION)
 
 
 def _encode_offset(value: OffsetValue) -> bytes:
     version = OFFSET_COMMIT_VALUE_VERSION if value.expire_timestamp_ms == NO_TIMESTAMP else 1
-    return _pack(_OffsetCommitValue(*value), version)
+    return pack(_OffsetCommitValue(*value), version)
 
 
 def _encode_group(value: GroupMetadataValue) -> bytes:
@@ -223,7 +194,7 @@ def _encode_group(value: GroupMetadataValue) -> bytes:
         current_state_timestamp=value.state_timestamp_ms,
         members=[_MemberMetadata(*member) for member in value.members],
     )
-    return _pack(message, GROUP_METADATA_VALUE_VERSION)
+    return pack(message, GROUP_METADATA_VALUE_VERSION)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -231,51 +202,32 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
     Raises CorruptRecord when the bytes do not have the layout above.
     """
-    version = _version(key)
+    version = number_of(key)
     if version in (0, OFFSET_COMMIT_KEY_VERSION):
-        commit = _unpack(_OffsetCommitKey, key)
+        commit = unpack(_OffsetCommitKey, key)
         return OffsetCommitRecord(
             commit.group, commit.topic, commit.partition, None if value is None else _decode_offset(value)
         )
     if version == GROUP_METADATA_KEY_VERSION:
-        group = _unpack(_GroupMetadataKey, key).group
+        group = unpack(_GroupMetadataKey, key).group
         return GroupMetadataRecord(group, None if value is None else _decode_group(value))
-    of_share, of_streams = share.message_types(version), streams.message_types(version)
-    if of_share is not None:
-        return share.from_messages(version, _unpack(of_share[0], key), _unpack_value(of_share[1], value))
-    if of_streams is not None:
-        return streams.from_messages(version, _unpack(of_streams[0], key), _unpack_value(of_streams[1], value))
-    types = consumer.message_types(version)
-    if types is None:
-        return None
-    found = _unpack_value(types[1], value)
-    return consumer.from_messages(version, _unpack(types[0], key), found, is_tombstone=value is None)
+    kind = _LED.get(version)
+    return None if kind is None else _decode_led(kind, key, value)
 
 
-def _version(data: bytes) -> int:
-    if len(data) < 2:
-        raise CorruptRecord(f"a record of {len(data)} bytes has no version")
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
-def _unpack(cls: type[M], data: bytes) -> M:
-    version = _version(data)
-    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-        raise CorruptRecord(f"{cls.__name__.lstrip('_')}: version {version} is not known")
-    try:
-        message: M = decode_message(cls, version, data, 2)
-    except MalformedMessage as error:
-        raise CorruptRecord(str(error)) from error
-    return message
-
-
-def _unpack_value(cls: type[M] | None, data: bytes | None) -> M | None:
-    """None for a tombstone, and for a value that is not read."""
-    return None if cls is None or data is None else _unpack(cls, data)
+def _decode_led(kind: RecordKind, key: bytes, value: bytes | None) -> GroupRecord:
+    named = unpack(kind.key, key)
+    names = [getattr(named, name) for name in kind.key.__match_args__]  # type: ignore[attr-defined]  # a dataclass
+    record: GroupRecord
+    if kind.message is None:
+        record = kind.record(*names, value is None)
+    else:
+        record = kind.record(*names, None if value is None else kind.to_value(unpack(kind.message, value)))
+    return record
 
 
 def _decode_offset(data: bytes) -> OffsetValue:
-    value = _unpack(_OffsetCommitValue, data)
+    value = unpack(_OffsetCommitValue, data)
     return OffsetValue(
         Offset(value.offset),
         Epoch(value.leader_epoch),
@@ -287,7 +239,7 @@ def _decode_offset(data: bytes) -> OffsetValue:
 
 
 def _decode_group(data: bytes) -> GroupMetadataValue:
-    value = _unpack(_GroupMetadataValue, data)
+    value = unpack(_GroupMetadataValue, data)
     return GroupMetadataValue(
         protocol_type=value.protocol_type,
         generation=value.generation,

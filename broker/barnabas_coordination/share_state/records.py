@@ -17,24 +17,21 @@ A crash may leave nothing here that the batch's CRC does not catch.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.record_bytes import number_of, pack, unpack
 from barnabas_coordination.share_state.messages import NO_COUNT, DeliveryState, ShareKey, StateBatch
 from barnabas_coordination.share_state.state import KeptState, ShareRecord, ShareSnapshot, ShareUpdate
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages.read_share_group_state import StateBatch as StateBatchMessage
-from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, string, uuid
-from barnabas_wire.kafka.schema import decode as decode_message
-from barnabas_wire.kafka.schema import encode_request as encode_message
 from barnabas_wire.lazy_dataclass import dataclass
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
+KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 0
 _STATES: Final = {state.value: state for state in DeliveryState}
 
@@ -75,55 +72,45 @@ class _UpdateValue(Message):
 
 def encode(record: ShareRecord) -> tuple[bytes, bytes | None]:
     """Record -> key and value bytes. Raises KafkaError INVALID_REQUEST for what does not fit its field."""
-    try:
-        if isinstance(record, ShareUpdate):
-            return _pack(UPDATE, _Key(*record.key)), _pack(
-                VALUE_VERSION,
-                _UpdateValue(
-                    snapshot_epoch=record.snapshot_epoch,
-                    leader_epoch=record.leader_epoch,
-                    start_offset=record.start_offset,
-                    delivery_complete_count=record.complete_count,
-                    state_batches=to_messages(record.batches),
-                ),
-            )
-        key = _pack(SNAPSHOT, _Key(*record.key))
-        state = record.state
-        if state is None:
-            return key, None
-        return key, _pack(
-            VALUE_VERSION,
-            _SnapshotValue(
-                snapshot_epoch=state.snapshot_epoch,
-                state_epoch=state.state_epoch,
-                leader_epoch=state.leader_epoch,
-                start_offset=state.start_offset,
-                delivery_complete_count=state.complete_count,
-                create_timestamp=state.created_ms,
-                write_timestamp=state.written_ms,
-                state_batches=to_messages(state.batches),
-            ),
+    if isinstance(record, ShareUpdate):
+        update = _UpdateValue(
+            snapshot_epoch=record.snapshot_epoch,
+            leader_epoch=record.leader_epoch,
+            start_offset=record.start_offset,
+            delivery_complete_count=record.complete_count,
+            state_batches=to_messages(record.batches),
         )
-    except struct.error as error:
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too much for a record of share state: {error}") from error
+        return pack(_Key(*record.key), KEY_VERSION, prefix=UPDATE), pack(update, VALUE_VERSION)
+    key = pack(_Key(*record.key), KEY_VERSION, prefix=SNAPSHOT)
+    state = record.state
+    if state is None:
+        return key, None
+    snapshot = _SnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.complete_count,
+        create_timestamp=state.created_ms,
+        write_timestamp=state.written_ms,
+        state_batches=to_messages(state.batches),
+    )
+    return key, pack(snapshot, VALUE_VERSION)
 
 
 def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
     """Key and value bytes -> record; None for a type of record that this version does not know. Raises CorruptRecord."""
-    kind = _number(key)
+    kind = number_of(key)
     if kind not in (SNAPSHOT, UPDATE):
         return None
+    named = unpack(_Key, key, version=KEY_VERSION)
+    share_key = ShareKey(named.group_id, named.topic_id, named.partition)
+    if value is None:
+        # Kafka writes none under an update's key; where one is, the snapshot before it stays.
+        return ShareSnapshot(share_key, None) if kind == SNAPSHOT else None
     try:
-        named: _Key = decode_message(_Key, 0, key, 2)
-        share_key = ShareKey(named.group_id, named.topic_id, named.partition)
-        if value is None:
-            # Kafka writes none under an update's key; where one is, the snapshot before it stays.
-            return ShareSnapshot(share_key, None) if kind == SNAPSHOT else None
-        version = _number(value)
-        if version != VALUE_VERSION:
-            raise CorruptRecord(f"share state of version {version} is not known; a later release wrote it")
         if kind == UPDATE:
-            update: _UpdateValue = decode_message(_UpdateValue, version, value, 2)
+            update = unpack(_UpdateValue, value)
             return ShareUpdate(
                 share_key,
                 update.snapshot_epoch,
@@ -132,7 +119,7 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
                 update.delivery_complete_count,
                 from_messages(update.state_batches),
             )
-        snapshot: _SnapshotValue = decode_message(_SnapshotValue, version, value, 2)
+        snapshot = unpack(_SnapshotValue, value)
         state = KeptState(
             snapshot_epoch=snapshot.snapshot_epoch,
             state_epoch=Epoch(snapshot.state_epoch),
@@ -144,7 +131,7 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
             batches=from_messages(snapshot.state_batches),
         )
         return ShareSnapshot(share_key, state)
-    except (MalformedMessage, ValueError) as error:
+    except ValueError as error:
         raise CorruptRecord(str(error)) from error
 
 
@@ -170,15 +157,3 @@ def from_messages(messages: Iterable[Any]) -> tuple[StateBatch, ...]:
         )
     except KeyError as error:
         raise ValueError(f"{error} is no state of an offset that this version knows") from None
-
-
-def _pack(prefix: int, message: Message) -> bytes:
-    out = bytearray(prefix.to_bytes(2, "big"))
-    encode_message(message, 0, out)
-    return bytes(out)
-
-
-def _number(data: bytes) -> int:
-    if len(data) < 2:
-        raise CorruptRecord(f"a record of {len(data)} bytes has no type or version")
-    return int.from_bytes(data[:2], "big", signed=True)

@@ -18,17 +18,13 @@ A crash may leave nothing here that the batch's CRC does not catch.
 
 from __future__ import annotations
 
-import struct
 from typing import Final, NamedTuple
 
 from barnabas_coordination.errors import CorruptRecord
+from barnabas_coordination.record_bytes import number_of, pack, unpack
 from barnabas_coordination.transaction.state import NO_PRODUCER_ID, TransactionState, TransactionStatus
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
-from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int16, int32, int64, string
-from barnabas_wire.kafka.schema import decode as decode_message
-from barnabas_wire.kafka.schema import encode_request as encode_message
 from barnabas_wire.lazy_dataclass import dataclass
 
 KEY_VERSION: Final = 0
@@ -73,17 +69,8 @@ class _TransactionLogValue(Message):
 
 def encode(record: TransactionRecord, *, value_version: int) -> tuple[bytes, bytes | None]:
     """Record -> key and value bytes. Raises KafkaError INVALID_REQUEST for a string longer than 32,767 bytes."""
-    try:
-        key = _pack(_TransactionLogKey(record.transactional_id), KEY_VERSION)
-        return key, None if record.state is None else _pack(_to_message(record.state), value_version)
-    except struct.error as error:
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a transaction record: {error}") from error
-
-
-def _pack(message: Message, version: int) -> bytes:
-    out = bytearray(version.to_bytes(2, "big"))
-    encode_message(message, version, out)
-    return bytes(out)
+    key = pack(_TransactionLogKey(record.transactional_id), KEY_VERSION)
+    return key, None if record.state is None else pack(_to_message(record.state), value_version)
 
 
 def _to_message(state: TransactionState) -> _TransactionLogValue:
@@ -108,26 +95,17 @@ def _to_message(state: TransactionState) -> _TransactionLogValue:
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """Key and value -> record; None for a key of a later version. Raises CorruptRecord."""
-    if _version(key) != KEY_VERSION:
+    if number_of(key) != KEY_VERSION:
         return None
+    transactional_id = unpack(_TransactionLogKey, key).transactional_id
     try:
-        transactional_id = decode_message(_TransactionLogKey, KEY_VERSION, key, 2).transactional_id
         return TransactionRecord(transactional_id, None if value is None else _to_state(value))
-    except (MalformedMessage, ValueError) as error:
+    except ValueError as error:
         raise CorruptRecord(str(error)) from error
 
 
-def _version(data: bytes) -> int:
-    if len(data) < 2:
-        raise CorruptRecord(f"a record of {len(data)} bytes has no version")
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
 def _to_state(data: bytes) -> TransactionState:
-    version = _version(data)
-    if not 0 <= version <= FLEXIBLE_VALUE:
-        raise CorruptRecord(f"transaction state of version {version} is not known; a later release wrote it")
-    value: _TransactionLogValue = decode_message(_TransactionLogValue, version, data, 2)
+    value = unpack(_TransactionLogValue, data)
     return TransactionState(
         producer_id=value.producer_id,
         previous_producer_id=value.previous_producer_id,

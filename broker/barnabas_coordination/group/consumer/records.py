@@ -31,11 +31,10 @@ from barnabas_coordination.group.led_records import (
     GroupKey,
     MemberKey,
     Partitions,
-    PartitionsMessage,
-    TargetMessage,
+    RecordKind,
     TargetValue,
-    partitions_of,
-    topic_messages,
+    partitions_kind,
+    target_kind,
 )
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int32, int64, raw, string, struct, uuid
@@ -256,30 +255,6 @@ class _RegexValue(Message):
     timestamp: int = int64()
 
 
-def to_messages(record: ConsumerRecord) -> tuple[int, Message, Message | None]:
-    """Record -> its type, the key of that version, and the value of VALUE_VERSION."""
-    match record:
-        case ConsumerGroupMetadataRecord(group_id, group):
-            return 3, GroupKey(group_id), None if group is None else _GroupValue(*group)
-        case ConsumerGroupPartitionMetadataRecord(group_id):
-            return 4, GroupKey(group_id), None
-        case ConsumerGroupMemberMetadataRecord(group_id, member_id, member):
-            return 5, MemberKey(group_id, member_id), None if member is None else _member_message(member)
-        case ConsumerGroupTargetAssignmentMetadataRecord(group_id, target):
-            return 6, GroupKey(group_id), None if target is None else TargetMessage(*target)
-        case ConsumerGroupTargetAssignmentMemberRecord(group_id, member_id, partitions):
-            return (
-                7,
-                MemberKey(group_id, member_id),
-                None if partitions is None else PartitionsMessage(topic_messages(partitions)),
-            )
-        case ConsumerGroupCurrentMemberAssignmentRecord(group_id, member_id, assignment):
-            return 8, MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
-        case ConsumerGroupRegularExpressionRecord(group_id, regex, resolved):
-            value = None if resolved is None else _RegexValue(list(resolved.topics), *resolved[1:])
-            return 16, _RegexKey(group_id, regex), value
-
-
 def _member_message(member: MemberMetadata) -> _MemberValue:
     classic = None
     if member.classic is not None:
@@ -310,56 +285,6 @@ def _assignment_message(value: AssignmentValue) -> _AssignmentValue:
 
 def _held_messages(held: HeldPartitions) -> list[_HeldTopicPartitions]:
     return [_HeldTopicPartitions(topic_id, list(of), list(of.values())) for topic_id, of in held.items()]
-
-
-_KEYS: Final[Mapping[int, type[GroupKey | MemberKey | _RegexKey]]] = {
-    **dict.fromkeys((3, 4, 6), GroupKey),
-    **dict.fromkeys((5, 7, 8), MemberKey),
-    16: _RegexKey,
-}
-_VALUES: Final[Mapping[int, type[Message]]] = {
-    3: _GroupValue,
-    5: _MemberValue,
-    6: TargetMessage,
-    7: PartitionsMessage,
-    8: _AssignmentValue,
-    16: _RegexValue,
-}
-
-
-def message_types(record_type: int) -> tuple[type[Message], type[Message] | None] | None:
-    """Classes of a record's key and value, None for a type that is not a consumer group's; no class for a value that is not read."""
-    key = _KEYS.get(record_type)
-    return None if key is None else (key, _VALUES.get(record_type))
-
-
-def from_messages(record_type: int, key: Message, value: Message | None, *, is_tombstone: bool) -> ConsumerRecord:
-    """The record of a key and a value, None for a tombstone and for a value that is not read."""
-    if isinstance(key, _RegexKey):
-        assert value is None or isinstance(value, _RegexValue)
-        regex = None if value is None else RegexValue(tuple(value.topics), value.version, value.timestamp)
-        return ConsumerGroupRegularExpressionRecord(key.group_id, key.regex, regex)
-    if isinstance(key, GroupKey):
-        if record_type == 4:
-            return ConsumerGroupPartitionMetadataRecord(key.group_id, is_tombstone)
-        if record_type == 3:
-            assert value is None or isinstance(value, _GroupValue)
-            group = None if value is None else GroupValue(value.epoch, value.metadata_hash)
-            return ConsumerGroupMetadataRecord(key.group_id, group)
-        assert value is None or isinstance(value, TargetMessage)
-        return ConsumerGroupTargetAssignmentMetadataRecord(key.group_id, None if value is None else value.value)
-    assert isinstance(key, MemberKey)
-    if record_type == 5:
-        assert value is None or isinstance(value, _MemberValue)
-        member = None if value is None else _member_of(value)
-        return ConsumerGroupMemberMetadataRecord(key.group_id, key.member_id, member)
-    if record_type == 7:
-        assert value is None or isinstance(value, PartitionsMessage)
-        partitions = None if value is None else partitions_of(value.topic_partitions)
-        return ConsumerGroupTargetAssignmentMemberRecord(key.group_id, key.member_id, partitions)
-    assert value is None or isinstance(value, _AssignmentValue)
-    assignment = None if value is None else _assignment_of(value)
-    return ConsumerGroupCurrentMemberAssignmentRecord(key.group_id, key.member_id, assignment)
 
 
 def _member_of(value: _MemberValue) -> MemberMetadata:
@@ -400,3 +325,30 @@ def _held_of(found: Iterable[_HeldTopicPartitions], member_epoch: int) -> HeldPa
         if of.partitions:
             held[of.topic_id] = dict(zip(of.partitions, epochs, strict=True))
     return held
+
+
+KINDS: Final = (
+    RecordKind(
+        3,
+        GroupKey,
+        ConsumerGroupMetadataRecord,
+        _GroupValue,
+        lambda group: _GroupValue(*group),
+        lambda of: GroupValue(of.epoch, of.metadata_hash),
+    ),
+    RecordKind(4, GroupKey, ConsumerGroupPartitionMetadataRecord, None, _GroupValue, bool),
+    RecordKind(5, MemberKey, ConsumerGroupMemberMetadataRecord, _MemberValue, _member_message, _member_of),
+    target_kind(6, ConsumerGroupTargetAssignmentMetadataRecord),
+    partitions_kind(7, ConsumerGroupTargetAssignmentMemberRecord),
+    RecordKind(
+        8, MemberKey, ConsumerGroupCurrentMemberAssignmentRecord, _AssignmentValue, _assignment_message, _assignment_of
+    ),
+    RecordKind(
+        16,
+        _RegexKey,
+        ConsumerGroupRegularExpressionRecord,
+        _RegexValue,
+        lambda resolved: _RegexValue(list(resolved.topics), *resolved[1:]),
+        lambda of: RegexValue(tuple(of.topics), of.version, of.timestamp),
+    ),
+)

@@ -27,11 +27,12 @@ from barnabas_coordination.group.led_records import (
     GroupKey,
     MemberKey,
     Partitions,
-    PartitionsMessage,
-    TargetMessage,
+    RecordKind,
     TargetValue,
     TopicPartitions,
+    partitions_kind,
     partitions_of,
+    target_kind,
     topic_messages,
 )
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset, Uuid
@@ -205,27 +206,6 @@ class _StatePartitionsValue(Message):
     deleting_topics: list[_TopicInfo] = array(_TopicInfo)  # noqa: RUF009
 
 
-def to_messages(record: ShareRecord) -> tuple[int, Message, Message | None]:
-    """Record -> its type, the key of that version, and the value of VALUE_VERSION."""
-    match record:
-        case ShareGroupMemberMetadataRecord(group_id, member_id, member):
-            return 10, MemberKey(group_id, member_id), None if member is None else _member_message(member)
-        case ShareGroupMetadataRecord(group_id, group):
-            return 11, GroupKey(group_id), None if group is None else _GroupValue(*group)
-        case ShareGroupTargetAssignmentMetadataRecord(group_id, target):
-            return 12, GroupKey(group_id), None if target is None else TargetMessage(*target)
-        case ShareGroupTargetAssignmentMemberRecord(group_id, member_id, partitions):
-            value = None if partitions is None else PartitionsMessage(topic_messages(partitions))
-            return 13, MemberKey(group_id, member_id), value
-        case ShareGroupCurrentMemberAssignmentRecord(group_id, member_id, has):
-            assignment = None
-            if has is not None:
-                assignment = _AssignmentValue(has.epoch, has.previous_epoch, STABLE, topic_messages(has.assigned))
-            return 14, MemberKey(group_id, member_id), assignment
-        case ShareGroupStatePartitionMetadataRecord(group_id, states):
-            return 15, GroupKey(group_id), None if states is None else _states_message(states)
-
-
 def _member_message(member: ShareMemberMetadata) -> _MemberValue:
     return _MemberValue(member.rack_id, member.client_id, member.client_host, list(member.topic_names))
 
@@ -247,42 +227,6 @@ def _states_message(states: StatePartitions) -> _StatePartitionsValue:
     )
 
 
-_TYPES: Final[Mapping[int, tuple[type[Message], type[Message]]]] = {
-    10: (MemberKey, _MemberValue),
-    11: (GroupKey, _GroupValue),
-    12: (GroupKey, TargetMessage),
-    13: (MemberKey, PartitionsMessage),
-    14: (MemberKey, _AssignmentValue),
-    15: (GroupKey, _StatePartitionsValue),
-}
-
-
-def message_types(record_type: int) -> tuple[type[Message], type[Message]] | None:
-    """Classes of a record's key and value, None for a type that is not a share group's."""
-    return _TYPES.get(record_type)
-
-
-def from_messages(record_type: int, key: Message, value: Message | None) -> ShareRecord:
-    """The record of a key and a value, None for a tombstone."""
-    match record_type, key, value:
-        case 10, MemberKey(group_id, member_id), None | _MemberValue():
-            return ShareGroupMemberMetadataRecord(group_id, member_id, None if value is None else _member_of(value))
-        case 11, GroupKey(group_id), None | _GroupValue():
-            group = None if value is None else ShareGroupValue(value.epoch, value.metadata_hash)
-            return ShareGroupMetadataRecord(group_id, group)
-        case 12, GroupKey(group_id), None | TargetMessage():
-            return ShareGroupTargetAssignmentMetadataRecord(group_id, None if value is None else value.value)
-        case 13, MemberKey(group_id, member_id), None | PartitionsMessage():
-            partitions = None if value is None else partitions_of(value.topic_partitions)
-            return ShareGroupTargetAssignmentMemberRecord(group_id, member_id, partitions)
-        case 14, MemberKey(group_id, member_id), None | _AssignmentValue():
-            assigned = None if value is None else _assignment_of(value)
-            return ShareGroupCurrentMemberAssignmentRecord(group_id, member_id, assigned)
-        case 15, GroupKey(group_id), None | _StatePartitionsValue():
-            return ShareGroupStatePartitionMetadataRecord(group_id, None if value is None else _states_of(value))
-    raise AssertionError(f"record type {record_type} has another key or value")
-
-
 def _member_of(value: _MemberValue) -> ShareMemberMetadata:
     return ShareMemberMetadata(
         rack_id=value.rack_id,
@@ -290,6 +234,10 @@ def _member_of(value: _MemberValue) -> ShareMemberMetadata:
         client_host=value.client_host,
         topic_names=tuple(value.subscribed_topic_names),
     )
+
+
+def _assignment_message(has: ShareAssignmentValue) -> _AssignmentValue:
+    return _AssignmentValue(has.epoch, has.previous_epoch, STABLE, topic_messages(has.assigned))
 
 
 def _assignment_of(value: _AssignmentValue) -> ShareAssignmentValue:
@@ -315,3 +263,24 @@ def _starts_of(of: _TopicPartitionsInfo) -> dict[int, Offset]:
     if of.start_offsets is None or len(of.start_offsets) != len(of.partitions):
         offsets = [NO_OFFSET] * len(of.partitions)
     return {partition: Offset(offset) for partition, offset in zip(of.partitions, offsets, strict=True)}
+
+
+KINDS: Final = (
+    RecordKind(10, MemberKey, ShareGroupMemberMetadataRecord, _MemberValue, _member_message, _member_of),
+    RecordKind(
+        11,
+        GroupKey,
+        ShareGroupMetadataRecord,
+        _GroupValue,
+        lambda group: _GroupValue(*group),
+        lambda of: ShareGroupValue(of.epoch, of.metadata_hash),
+    ),
+    target_kind(12, ShareGroupTargetAssignmentMetadataRecord),
+    partitions_kind(13, ShareGroupTargetAssignmentMemberRecord),
+    RecordKind(
+        14, MemberKey, ShareGroupCurrentMemberAssignmentRecord, _AssignmentValue, _assignment_message, _assignment_of
+    ),
+    RecordKind(
+        15, GroupKey, ShareGroupStatePartitionMetadataRecord, _StatePartitionsValue, _states_message, _states_of
+    ),
+)

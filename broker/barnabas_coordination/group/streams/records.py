@@ -25,12 +25,12 @@ none. A crash leaves nothing here that the batch's CRC does not catch. A version
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from barnabas_coordination.group.led_records import GroupKey, MemberKey, TargetMessage, TargetValue
+from barnabas_coordination.group.led_records import GroupKey, MemberKey, RecordKind, TargetValue, target_kind
 from barnabas_coordination.group.streams.tasks import HeldTasks, Task, Tasks, by_subtopology
 from barnabas_coordination.group.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
 from barnabas_wire.kafka.schema import (
@@ -282,24 +282,6 @@ class _TopologyValue(Message):
     subtopologies: list[_Subtopology] = array(_Subtopology)  # noqa: RUF009
 
 
-def to_messages(record: StreamsRecord) -> tuple[int, Message, Message | None]:
-    """Record -> its type, the key of that version, and the value of version 0."""
-    match record:
-        case StreamsGroupMetadataRecord(group_id, group):
-            return 17, GroupKey(group_id), None if group is None else _group_message(group)
-        case StreamsGroupMemberMetadataRecord(group_id, member_id, member):
-            return 19, MemberKey(group_id, member_id), None if member is None else _member_message(member)
-        case StreamsGroupTargetAssignmentMetadataRecord(group_id, target):
-            return 20, GroupKey(group_id), None if target is None else TargetMessage(*target)
-        case StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, tasks):
-            target_value = None if tasks is None else _TargetMemberValue(*map(_task_messages, tasks))
-            return 21, MemberKey(group_id, member_id), target_value
-        case StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, assignment):
-            return 22, MemberKey(group_id, member_id), None if assignment is None else _assignment_message(assignment)
-        case StreamsGroupTopologyRecord(group_id, topology):
-            return 23, GroupKey(group_id), None if topology is None else _topology_message(topology)
-
-
 def _group_message(group: GroupValue) -> _GroupValue:
     return _GroupValue(
         epoch=group.epoch,
@@ -373,68 +355,13 @@ def _topic_messages(topics: Iterable[InternalTopic]) -> list[_TopicInfo]:
     ]
 
 
-_KEYS: Final[Mapping[int, type[GroupKey | MemberKey]]] = {
-    **dict.fromkeys((17, 20, 23), GroupKey),
-    **dict.fromkeys((19, 21, 22), MemberKey),
-}
-_VALUES: Final[Mapping[int, type[Message]]] = {
-    17: _GroupValue,
-    19: _MemberValue,
-    20: TargetMessage,
-    21: _TargetMemberValue,
-    22: _AssignmentValue,
-    23: _TopologyValue,
-}
-
-
-def message_types(record_type: int) -> tuple[type[Message], type[Message]] | None:
-    """Classes of a record's key and value, None for a type that is not a Streams group's."""
-    key = _KEYS.get(record_type)
-    return None if key is None else (key, _VALUES[record_type])
-
-
-def from_messages(record_type: int, key: Message, value: Message | None) -> StreamsRecord:
-    """The record of a key and a value, None for a tombstone."""
-    match key, value:
-        case GroupKey(group_id), None:
-            if record_type == 17:
-                return StreamsGroupMetadataRecord(group_id, None)
-            return (
-                StreamsGroupTargetAssignmentMetadataRecord(group_id, None)
-                if record_type == 20
-                else StreamsGroupTopologyRecord(group_id, None)
-            )
-        case MemberKey(group_id, member_id), None:
-            if record_type == 19:
-                return StreamsGroupMemberMetadataRecord(group_id, member_id, None)
-            return (
-                StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, None)
-                if record_type == 21
-                else StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, None)
-            )
-        case GroupKey(group_id), _GroupValue():
-            return StreamsGroupMetadataRecord(
-                group_id,
-                GroupValue(
-                    value.epoch,
-                    value.metadata_hash,
-                    value.validated_topology_epoch,
-                    _of_pairs(value.last_assignment_configs or ()),
-                ),
-            )
-        case GroupKey(group_id), TargetMessage():
-            target = TargetValue(value.assignment_epoch, value.assignment_timestamp)
-            return StreamsGroupTargetAssignmentMetadataRecord(group_id, target)
-        case GroupKey(group_id), _TopologyValue():
-            return StreamsGroupTopologyRecord(group_id, _topology_of(value))
-        case MemberKey(group_id, member_id), _MemberValue():
-            return StreamsGroupMemberMetadataRecord(group_id, member_id, _member_of(value))
-        case MemberKey(group_id, member_id), _TargetMemberValue():
-            tasks = Tasks(_tasks_of(value.active_tasks), _tasks_of(value.standby_tasks), _tasks_of(value.warmup_tasks))
-            return StreamsGroupTargetAssignmentMemberRecord(group_id, member_id, tasks)
-        case MemberKey(group_id, member_id), _AssignmentValue():
-            return StreamsGroupCurrentMemberAssignmentRecord(group_id, member_id, _assignment_of(value))
-    raise AssertionError(f"record type {record_type} has another key or value")
+def _group_of(value: _GroupValue) -> GroupValue:
+    return GroupValue(
+        value.epoch,
+        value.metadata_hash,
+        value.validated_topology_epoch,
+        _of_pairs(value.last_assignment_configs or ()),
+    )
 
 
 def _of_pairs(found: Iterable[_KeyValue]) -> tuple[tuple[str, str], ...]:
@@ -454,6 +381,14 @@ def _member_of(value: _MemberValue) -> MemberMetadata:
         endpoint=None if at is None else Endpoint(at.host, at.port),
         client_tags=_of_pairs(value.client_tags),
     )
+
+
+def _target_message(tasks: Tasks) -> _TargetMemberValue:
+    return _TargetMemberValue(*map(_task_messages, tasks))
+
+
+def _target_of(value: _TargetMemberValue) -> Tasks:
+    return Tasks(_tasks_of(value.active_tasks), _tasks_of(value.standby_tasks), _tasks_of(value.warmup_tasks))
 
 
 def _tasks_of(found: Iterable[_TaskIds | _HeldTaskIds]) -> frozenset[Task]:
@@ -518,3 +453,17 @@ def _topics_of(found: Iterable[_TopicInfo]) -> tuple[InternalTopic, ...]:
         InternalTopic(topic.name, topic.partitions, topic.replication_factor, _of_pairs(topic.topic_configs))
         for topic in found
     )
+
+
+KINDS: Final = (
+    RecordKind(17, GroupKey, StreamsGroupMetadataRecord, _GroupValue, _group_message, _group_of),
+    RecordKind(19, MemberKey, StreamsGroupMemberMetadataRecord, _MemberValue, _member_message, _member_of),
+    target_kind(20, StreamsGroupTargetAssignmentMetadataRecord),
+    RecordKind(
+        21, MemberKey, StreamsGroupTargetAssignmentMemberRecord, _TargetMemberValue, _target_message, _target_of
+    ),
+    RecordKind(
+        22, MemberKey, StreamsGroupCurrentMemberAssignmentRecord, _AssignmentValue, _assignment_message, _assignment_of
+    ),
+    RecordKind(23, GroupKey, StreamsGroupTopologyRecord, _TopologyValue, _topology_message, _topology_of),
+)
