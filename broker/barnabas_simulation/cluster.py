@@ -91,7 +91,7 @@ class Cluster:
         self.network.on_double = self.faults.after_double
         self.listening: Listening | None = None
         if self.swarm.streams is not None:
-            self.listening = Listening(self, TOPIC, streams=self.swarm.streams)
+            self.listening = Listening(self, TOPIC, streams=self.swarm.streams, trouble=self.swarm.members)
             self.loop.sockets = self.listening.sockets
         self._steps = steps
         self._is_traced = trace
@@ -113,13 +113,14 @@ class Cluster:
         self.network.nodes.update({node.id: node for node in self.nodes})
         self.invariants = Invariants(self, outcomes_only=outcomes_only)
         self.clients = [
-            Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(self.partitions)
+            Client(self, TOPIC, partition, producers=self.swarm.producers)
+            for partition in range(self.partitions if self.swarm.members is None else 1)
         ]
         if self.listening is not None:
             self.clients += self.listening.clients
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
-        if self.swarm.is_compacting and not self.swarm.is_transacting:
+        if self.swarm.is_compacting and not self.swarm.is_transacting and self.swarm.members is None:
             self.clients.append(CompactingClient(self))
         self.transacting = TransactionWorkload(self) if self.swarm.is_transacting else None
         if self.transacting is not None:
@@ -128,9 +129,10 @@ class Cluster:
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""
         swarm = Swarm.draw(self.random, self.slant)
-        if self.slant is Slant.LISTENERS or self.seed % LISTENING_EVERY == LISTENING_EVERY - 1:
-            return swarm.with_listeners(Random(f"{self.seed} listens"))
-        return swarm
+        is_listening = self.slant in (Slant.LISTENERS, Slant.MEMBERS)
+        if is_listening or self.seed % LISTENING_EVERY == LISTENING_EVERY - 1:
+            swarm = swarm.with_listeners(Random(f"{self.seed} listens"))
+        return swarm.with_members(Random(f"{self.seed} has members")) if self.slant is Slant.MEMBERS else swarm
 
     def make_faults(self) -> Faults:
         """Who breaks what."""
@@ -165,6 +167,8 @@ class Cluster:
             await self._create_topic()
             if self.listening is not None:
                 await self.listening.prepare()
+        if self.swarm.members is not None:
+            self._steps += self.loop.steps
         for client in self.clients:
             client.start()
         if self.transacting is not None:
@@ -195,6 +199,8 @@ class Cluster:
         await self._until_none(self.invariants.unsettled, "everything healed")
         await self._probe()
         await self._probe_unheard()
+        if self.listening is not None and self.listening.members is not None:
+            await self.listening.members.converge()
         self.invariants.judge_histories()
 
     async def _probe(self) -> None:
@@ -282,7 +288,7 @@ class Cluster:
             raise self.network.failures[0] or RuntimeError("a task failed")
         self.faults.look()
         if self.listening is not None:
-            self.listening.laws.look()
+            self.listening.look()
         self.invariants.check()
 
     def note(self, kind: str, source: int, target: int) -> None:

@@ -8,13 +8,17 @@ Read next:  nodes.py; barnabas_broker/node/properties.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import fields, replace
 
 from barnabas_broker.node.properties import NodeConfig, node_config
+from barnabas_coordination.config import GroupCoordinatorConfig
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.raft.voters import Voter
 from barnabas_simulation.compaction import BACKOFF_MS, MAP_BYTES
+from barnabas_simulation.group_laws import SESSION_S
+from barnabas_simulation.group_members import BEAT_S, INTERVAL_S
 from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS
 from barnabas_simulation.operators import SEGMENT_BYTES_UNIT
 from barnabas_simulation.swarm import LogShape, Swarm
@@ -68,6 +72,21 @@ SECURED = {
 """What a node has beside, whose clients connect."""
 
 
+GROUPS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": str(int(BEAT_S * 1000)),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": str(int(INTERVAL_S * 1000)),
+    "offsets.retention.check.interval.ms": "300",
+}
+"""What a node has beside, to which members of a group come."""
+RETENTION_MINUTES = 0.02
+"""Of committed offsets, there: what nobody looks after is gone within the life of a run."""
+
+
 class _TinyQuorumConfig(QuorumConfig):
     """One that takes any size."""
 
@@ -81,6 +100,13 @@ def tiny_quorum(config: QuorumConfig, **sizes: int) -> QuorumConfig:
     """The same quorum with these fields, unchecked."""
     values = {field.name: getattr(config, field.name) for field in fields(QuorumConfig)}
     return _TinyQuorumConfig(**values | sizes)
+
+
+def _forgetful(config: GroupCoordinatorConfig) -> GroupCoordinatorConfig:
+    """With offsets that go sooner than an operator may choose."""
+    changed = copy(config)
+    object.__setattr__(changed, "offsets_retention_minutes", RETENTION_MINUTES)
+    return changed
 
 
 def simulated_config(
@@ -119,13 +145,16 @@ def simulated_config(
         "replica.fetch.silence.time.max.ms": str(swarm.replica_silence_ms),
         "replica.fetch.max.bytes": str(swarm.replica_fetch_bytes),
     }
-    config = node_config(PROPERTIES | own | (SECURED if swarm.is_listening else {}))
+    config = node_config(
+        PROPERTIES | own | (SECURED if swarm.is_listening else {}) | (GROUPS if swarm.members is not None else {})
+    )
     shape = _Shape(swarm.logs)
     return replace(
         config,
         log=shape(config.log),
         shape_log=shape,
         quorum=tiny_quorum(config.quorum, segment_bytes=QUORUM_SEGMENT_BYTES),
+        groups=config.groups if swarm.members is None else _forgetful(config.groups),
         replication=replace(config.replication, sessionless_size=sessionless_size),
     )
 

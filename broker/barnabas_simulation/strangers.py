@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any
 
 from barnabas_quorum.records_security import AclOperation, AclPermission, AclResourceType
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
+from barnabas_simulation.group_members import PATIENCE_S as MEMBER_PATIENCE_S
+from barnabas_simulation.group_members import GroupMembers
 from barnabas_simulation.listener_laws import (
     ALONE,
     ANSWERED_S,
@@ -26,6 +29,7 @@ from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.sockets import CALLER, SimulatedSockets, StreamFaults
+from barnabas_simulation.swarm import MemberTrouble
 from barnabas_simulation.workload import Client
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.security import ClientSecurity, SaslLogin
@@ -88,8 +92,8 @@ UNINVITED = {
 class Listening:
     """All that a run with Kafka listeners has beside."""
 
-    def __init__(self, run: Run, topic: str, *, streams: StreamFaults) -> None:
-        """streams: how bad connections are, once the trouble begins."""
+    def __init__(self, run: Run, topic: str, *, streams: StreamFaults, trouble: MemberTrouble | None = None) -> None:
+        """streams: how bad connections are, once the trouble begins; trouble: of members of a group, where they come in place of others."""
         self.laws = ListenerLaws(run, topic)
         self.sockets = SimulatedSockets(run.loop, run.random)
         self.sockets.note, self.sockets.strikes = run.note, run.strikes
@@ -107,6 +111,12 @@ class Listening:
         """The most that the group may have committed."""
         self._is_stopping = False
         self._busy = 0
+        self.members: GroupMembers | None = None
+        self.clients: list[Client] = []
+        if trouble is not None:
+            calls = partial(ListenerCalls, run, self.laws, "app", "PLAIN", patience_s=MEMBER_PATIENCE_S)
+            self.members = GroupMembers(run, topic, calls, trouble)
+            return
         self.clients = [
             Client(run, topic, 0, producers=1, first=8, calls=ListenerCalls(run, self.laws, "guest", "PLAIN")),
             ThrottledClient(run, topic, self.laws),
@@ -134,10 +144,15 @@ class Listening:
         await self._insist(CreateAclsRequest(creations=everything), lambda answer: answer.results)
         quota = EntryData(entity=[EntityData("user", "slow")], ops=[OpData("producer_byte_rate", SLOW_BYTES_PER_S)])
         await self._insist(AlterClientQuotasRequest(entries=[quota]), lambda answer: answer.entries)
+        if self.members is not None:
+            await self.members.prepare()
 
     def start(self) -> None:
         """Begin, and let the streams be as they are drawn."""
         self.sockets.faults = self._streams
+        if self.members is not None:
+            self.members.start()
+            return
         spawn = self._run.network.spawn
         for work in (self._change_rights(), self._come_uninvited(), self._commit()):
             self._busy += 1
@@ -147,6 +162,14 @@ class Listening:
         """No more of it: the guest has its rights again, streams are good."""
         self._is_stopping = True
         self.sockets.heal()
+        if self.members is not None:
+            self.members.stop()
+
+    def look(self) -> None:
+        """After each turn."""
+        self.laws.look()
+        if self.members is not None:
+            self.members.laws.look()
 
     def unsettled(self) -> str | None:
         """Why the clients of the listeners are not done, in words; None when they are."""

@@ -75,6 +75,8 @@ class Slant(Enum):
     """Directories fail again and again while topics are deleted and made again."""
     LISTENERS = "listeners"
     """Clients come to the Kafka listeners."""
+    MEMBERS = "members"
+    """Members of a group of both protocols come to the Kafka listeners, while its coordinator moves and its log is compacted."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -159,6 +161,25 @@ class CoordinatorTrouble:
     """Of these, how many give up on their offsets soon, and abort."""
     copiers: int = 2
     """Clients with transactions: while the coordinator keeps one waiting, others go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTrouble:
+    """What members of a group do that they should not, by heartbeat, and how its topic changes."""
+
+    classic: float
+    """Of the lives of members, how many are of the classic protocol."""
+    sleeps: float
+    """Probability that a member is silent for about its session, and then goes on as if nothing had been."""
+    dies: float
+    leaves: float
+    slow: float
+    """Of what is to be given up, how much is given up late, or too late."""
+    doubles: float
+    """Probability that a heartbeat arrives twice, the second one whenever it may."""
+    commits: float
+    grow_every_s: float
+    """Mean time between two partitions that are added; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +272,8 @@ class Swarm:
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
     streams: StreamFaults | None = None
     """How bad the connections of clients are; None: nobody connects, clients hand their requests to the parts behind the listeners."""
+    members: MemberTrouble | None = None
+    """Members of a group that come to the listeners, in place of all others; None: there are none."""
 
     @property
     def is_listening(self) -> bool:
@@ -269,6 +292,47 @@ class Swarm:
             window_bytes=random.choice([64, 1_000, 1 << 20]),
         )
         return replace(self, streams=streams, think_s=max(self.think_s, 0.05))
+
+    def with_members(self, random: Random) -> Swarm:
+        """Draw what members of a group are like. The steps are for them and for what befalls their coordinators."""
+        members = MemberTrouble(
+            classic=random.choice([0.0, 0.3, 0.8]),
+            sleeps=random.choice([0.02, 0.05]),
+            dies=random.choice([0.01, 0.03]),
+            leaves=random.choice([0.0, 0.03]),
+            slow=random.choice([0.0, 0.3]),
+            doubles=random.choice([0.0, 0.1]),
+            commits=random.choice([0.3, 0.7]),
+            grow_every_s=random.choice([0.0, 3.0]),
+        )
+        return replace(
+            self,
+            members=members,
+            links=replace(self.links, loss=min(self.links.loss, 0.01), slow=0.0),
+            disks=replace(self.disks, slow=0.0),
+            logs=replace(self.logs, segment_bytes=random.choice([1500, 6000])),
+            crash_every_s=random.choice([2.0, 6.0]),
+            moments=NEVER,
+            partition_every_s=random.choice([0.0, 3.0]),
+            lag_every_s=0.0,
+            break_every_s=0.0,
+            starve_every_s=0.0,
+            wipe=0.0,
+            haunt_every_s=0.0,
+            reassign_every_s=0.0,
+            change_voters_every_s=0.0,
+            configure_every_s=0.0,
+            delete_records_every_s=0.0,
+            metadata_lag_s=random.choice([0.0, 0.3, 1.2]),
+            coordinators=replace(self.coordinators, move_every_s=random.choice([0.0, 0.5])),
+            is_compacting=True,
+            is_transacting=False,
+            cleaner_dies=random.choice([0.0, 0.2]),
+            churn_s=1.0,
+            churn_topics=1,
+            producers=1,
+            think_s=1.0,
+        )
 
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:

@@ -1,0 +1,361 @@
+"""The lives of a simulated member: of the consumer protocol (KIP-848), and of the classic one, request by request.
+
+May touch:  the network, through client_calls.py; the image of a node that is up, as clients see it.   Must not touch: a coordinator.
+Invariants: a life tells the laws of everything that it is given and gives up; it commits for nothing but what it takes for its own.
+Read next:  group_members.py, who lives them; group_laws.py, who judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+from barnabas_simulation.client_calls import ListenerCalls
+from barnabas_simulation.group_laws import (
+    GROUP,
+    REBALANCE_S,
+    SESSION_S,
+    UNDER_WAY_S,
+    GroupLaws,
+    Membership,
+    Part,
+    Unanswered,
+)
+from barnabas_simulation.run import Run
+from barnabas_simulation.swarm import MemberTrouble
+from barnabas_simulation.workload import CHURN_TOPIC
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from barnabas_wire.kafka.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_blob,
+    encode_blob,
+)
+from barnabas_wire.kafka.messages.consumer_protocol import TopicPartitions as NamedPartitions
+from barnabas_wire.kafka.messages.heartbeat import HeartbeatRequest
+from barnabas_wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_wire.kafka.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas_wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+PASSING = f"{CHURN_TOPIC}-0"
+"""A topic that is deleted and made again all the while."""
+OUT = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
+"""What tells a member that it is none, and a commit that it does not count."""
+VERSION, OFFSET_VERSION = 3, 9
+"""Of the blobs of classic members, and of requests that name topics."""
+
+
+class Life(ABC):
+    """One life, until the member is told that it is out, dies, or leaves."""
+
+    def __init__(self, run: Run, laws: GroupLaws, topic: str, trouble: MemberTrouble, calls: ListenerCalls, name: str):
+        self.me = Membership(name)
+        self.is_over = False
+        self.is_pressed = False
+        """It has something to say at once."""
+        self.run, self.laws, self.topic, self.trouble, self.calls = run, laws, topic, trouble, calls
+        laws.members.append(self.me)
+
+    @abstractmethod
+    async def beat(self, at: BrokerId) -> bool:
+        """One exchange with the coordinator, or several where they follow from each other; False: another is to be looked for."""
+
+    @abstractmethod
+    async def leave(self, at: BrokerId) -> None:
+        """Say farewell, whether it is heard or not."""
+
+    def end(self) -> None:
+        """Nobody lives it any more."""
+        self.is_over = True
+        self.me.lose()
+        self.laws.members.remove(self.me)
+
+    def out(self) -> None:
+        """The coordinator says that it is no member."""
+        self.laws.fenced += 1
+        self.end()
+
+    def topic_id(self) -> Uuid | None:
+        """Of the topic that stays, as some node that is up says."""
+        for node in self.run.nodes:
+            if node.is_up and (topic := node.loader.image.topics.get(self.topic)) is not None:
+                return topic.id
+        return None
+
+    async def commit(self, at: BrokerId) -> None:
+        """For one of its partitions of the topic that stays."""
+        own = [part for part in sorted(self.me.owned) if part[0] == self.topic_id()]
+        if not own:
+            return
+        attempt = self.laws.commit(self.me, self.run.random.choice(own))
+        partition = OffsetCommitRequestPartition(
+            partition_index=attempt.part[1], committed_offset=attempt.number, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            member_id=self.me.name,
+            generation_id_or_member_epoch=self.me.epoch,
+            topics=[OffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
+        )
+        answer = await self.calls.call(at, request, version_max=OFFSET_VERSION)
+        code = None if answer is None else answer.topics[0].partitions[0].error_code
+        if code == ErrorCode.NONE:
+            self.laws.acknowledged(self.me, attempt)
+        elif code in OUT:
+            self.laws.refused_for_good(attempt)
+
+    async def read(self, at: BrokerId, part: Part) -> None:
+        """What is committed for a partition."""
+        at_least = self.laws.acknowledged_before(part)
+        request = OffsetFetchRequest(
+            group_id=GROUP, topics=[OffsetFetchRequestTopic(name=self.topic, partition_indexes=[part[1]])]
+        )
+        answer = await self.calls.call(at, request, version_max=7)
+        if answer is None or answer.error_code or answer.topics[0].partitions[0].error_code:
+            return
+        if self.laws.is_newest(self.laws.term(at)):
+            found = int(answer.topics[0].partitions[0].committed_offset)
+            self.laws.judge_read(part, found, at_least=at_least)
+
+    def heard(self, at: BrokerId, sent_s: float, term: int | None) -> None:
+        """An answer came, to what was sent then, when the broker coordinated in that term."""
+        terms = [each for each in (term, self.laws.term(at)) if each is not None]
+        if terms:
+            self.me.heard_s, self.me.term = sent_s, min(terms)
+
+    async def took(self, at: BrokerId, new: set[Part]) -> None:
+        """What is new is read from where it was committed."""
+        for part in sorted(new):
+            if part[0] == self.topic_id():
+                await self.read(at, part)
+
+
+class ConsumerLife(Life):
+    """By ConsumerGroupHeartbeat."""
+
+    def __init__(self, *place: Any, doubles: ListenerCalls) -> None:
+        """doubles: over which copies of its requests come."""
+        super().__init__(*place)
+        self._doubles = doubles
+        self._gives_up_s = 0.0
+        self._is_told_all = False
+
+    async def beat(self, at: BrokerId) -> bool:
+        """See Life."""
+        me, run = self.me, self.run
+        sent_s, term = run.loop.time(), self.laws.term(at)
+        self.is_pressed = False
+        if me.to_give_up and sent_s >= self._gives_up_s:
+            for part in me.to_give_up:
+                me.owned.pop(part, None)
+            me.to_give_up.clear()
+        is_full = not me.epoch or bool(me.unanswered) or not self._is_told_all
+        request = self._request(me.epoch, is_full=is_full)
+        if me.epoch and run.random.random() < self.trouble.doubles and run.strikes("heartbeat doubled", at):
+            run.network.spawn(self._send_again(at, request))
+        mine = self._sent(sent_s)
+        answer = await self.calls.call(at, request)
+        if self.is_over:
+            return True
+        if answer is None:
+            mine.until_s = run.loop.time() + UNDER_WAY_S
+            return False
+        me.unanswered.remove(mine)
+        if answer.error_code in OUT:
+            self.out()
+            return True
+        if answer.error_code:
+            self._is_told_all = False
+            return False
+        before_s = min([sent_s, *(each.sent_s for each in me.unanswered)])
+        self.laws.answered(me, answer.member_epoch)
+        self.heard(at, sent_s, term)
+        if is_full:
+            self._is_told_all = True
+            me.unanswered = [each for each in me.unanswered if each.until_s > sent_s]
+        if answer.assignment is not None:
+            assigned = {(of.topic_id, part) for of in answer.assignment.topic_partitions for part in of.partitions}
+            await self._take(at, assigned, before_s)
+        return True
+
+    async def leave(self, at: BrokerId) -> None:
+        """See Life."""
+        name = self.me.name
+        self.end()
+        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=name, member_epoch=-1)
+        await self.calls.call(at, request)
+
+    async def haunt(self, at: BrokerId) -> None:
+        """A heartbeat of a life that may be over arrives now, with all that it said then, or its join."""
+        request = self._request(self.me.epoch, is_full=False)
+        if self.run.random.random() < 0.5:
+            request = replace(self._request(0, is_full=True), topic_partitions=[])
+        await self._send_again(at, request)
+
+    def _request(self, epoch: int, *, is_full: bool) -> ConsumerGroupHeartbeatRequest:
+        by_topic: dict[Uuid, list[int]] = {}
+        for topic_id, partition in sorted(self.me.owned):
+            by_topic.setdefault(topic_id, []).append(partition)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=self.me.name,
+            member_epoch=epoch,
+            topic_partitions=[TopicPartitions(topic_id, parts) for topic_id, parts in by_topic.items()],
+        )
+        if is_full:  # who missed an answer says all again, and is told all
+            request.rebalance_timeout_ms = int(REBALANCE_S * 1000)
+            request.subscribed_topic_names = [self.topic, PASSING]
+        return request
+
+    def _sent(self, sent_s: float) -> Unanswered:
+        self.me.unanswered.append(Unanswered(sent_s, frozenset(self.me.owned)))
+        return self.me.unanswered[-1]
+
+    async def _send_again(self, at: BrokerId, request: ConsumerGroupHeartbeatRequest) -> None:
+        """A copy, which overtakes or is overtaken."""
+        copy = self._sent(self.run.loop.time())
+        if not request.topic_partitions:
+            copy.owned = frozenset()
+        await asyncio.sleep(self.run.random.choice((0.0, 0.05, 0.5)) * self.run.random.random())
+        answer = await self._doubles.call(at, request)
+        copy.until_s = self.run.loop.time() + (UNDER_WAY_S if answer is None else 0.0)
+
+    async def _take(self, at: BrokerId, assigned: set[Part], since_s: float) -> None:
+        me, random = self.me, self.run.random
+        gone = set(me.owned) - assigned
+        if gone - me.to_give_up:
+            me.asked_s = since_s
+            is_slow = random.random() < self.trouble.slow
+            self._gives_up_s = self.run.loop.time() + (REBALANCE_S * 1.2 * random.random() if is_slow else 0.0)
+            self.is_pressed = not is_slow
+        me.to_give_up = gone
+        new = assigned - set(me.owned)
+        self.laws.take(me, new)
+        await self.took(at, new)
+
+
+class ClassicLife(Life):
+    """By JoinGroup, SyncGroup and Heartbeat, with an assignor of its own for groups in which nobody else assigns. It gives up everything
+    before it joins."""
+
+    _generation = -1
+    _id = ""
+
+    async def beat(self, at: BrokerId) -> bool:
+        """See Life."""
+        if self._generation < 0:
+            return await self._join(at)
+        sent_s, term = self.run.loop.time(), self.laws.term(at)
+        answer = await self.calls.call(
+            at, HeartbeatRequest(group_id=GROUP, generation_id=self._generation, member_id=self._id)
+        )
+        if answer is None:
+            return False
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.me.lose()
+            self._generation = -1
+            return await self._join(at)
+        return self._is_well(answer.error_code, at, sent_s, term)
+
+    async def leave(self, at: BrokerId) -> None:
+        """See Life."""
+        self.end()
+        await self.calls.call(at, LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self._id)]))
+
+    def _is_well(self, code: int, at: BrokerId, sent_s: float, term: int | None) -> bool:
+        if code in OUT:
+            self.out()
+        elif code:
+            return False
+        else:
+            self.heard(at, sent_s, term)
+        return True
+
+    async def _join(self, at: BrokerId) -> bool:
+        said = encode_blob(ConsumerProtocolSubscription(topics=[self.topic]), VERSION)
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=int(SESSION_S * 1000),
+            rebalance_timeout_ms=int(REBALANCE_S * 1000),
+            member_id=self._id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", said)],
+        )
+        answer = await self.calls.call(at, request)
+        if answer is not None and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._id = self.me.name = request.member_id = answer.member_id
+            answer = await self.calls.call(at, request)
+        if answer is None:
+            return False
+        if answer.error_code in OUT:
+            self.out()
+            return True
+        if answer.error_code:
+            return bool(answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        self._id = self.me.name = answer.member_id
+        self.laws.answered(self.me, answer.generation_id)
+        return await self._sync(at, answer)
+
+    async def _sync(self, at: BrokerId, joined: Any) -> bool:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=joined.generation_id,
+            member_id=self._id,
+            protocol_type="consumer",
+            protocol_name=joined.protocol_name,
+        )
+        if joined.leader == self._id:
+            request.assignments = self._assign(sorted(each.member_id for each in joined.members))
+        sent_s, term = self.run.loop.time(), self.laws.term(at)
+        answer = await self.calls.call(at, request)
+        if answer is None:
+            return False
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
+        if not self._is_well(answer.error_code, at, sent_s, term) or self.is_over:
+            return self.is_over
+        self._generation = joined.generation_id
+        topic_id = self.topic_id()
+        if answer.assignment and topic_id is not None:
+            given = decode_blob(ConsumerProtocolAssignment, answer.assignment).assigned_partitions
+            new = {(topic_id, part) for of in given if of.topic == self.topic for part in of.partitions}
+            self.laws.take(self.me, new)
+            await self.took(at, new)
+        return True
+
+    def _assign(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
+        """In turn, as many partitions as a node knows of."""
+        node = next((node for node in self.run.nodes if node.is_up), None)
+        topic = None if node is None else node.loader.image.topics.get(self.topic)
+        parts = [] if topic is None else sorted(topic.partitions)
+        return [
+            SyncGroupRequestAssignment(
+                member_id,
+                encode_blob(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=[NamedPartitions(self.topic, parts[place :: len(members)])]
+                    ),
+                    VERSION,
+                ),
+            )
+            for place, member_id in enumerate(members)
+        ]

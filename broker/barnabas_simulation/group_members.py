@@ -1,0 +1,273 @@
+"""Members of one group, of both protocols: prompt, slow, asleep beyond their session, dead, and haunted by what they said before.
+
+May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
+Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
+            member keeps what it need not give up.
+Read next:  group_lives.py, request by request; group_laws.py, who judges; strangers.py, which starts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from barnabas_quorum.controller.requests import CreatePartitions, TopicGrowth
+from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
+from barnabas_simulation.group_laws import GROUP, SESSION_S, GroupLaws, Part
+from barnabas_simulation.group_lives import ClassicLife, ConsumerLife, Life
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.run import Run
+from barnabas_simulation.swarm import MemberTrouble
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+
+MEMBERS = 4
+BEAT_S = 0.2
+INTERVAL_S = 0.3
+"""Between two assignments of a group."""
+SLACK_S = 0.3
+"""For requests on their way, and for the group's log."""
+LOOK_S = 0.02
+SETTLED_S = 20.0
+"""Within which a group is as it should be once everything is healed: sessions of the dead end, and the slow give up."""
+PARTITIONS_MAX = 8
+PATIENCE_S = 1.5
+"""A join waits for others as long as they may take."""
+CONVERGES = "every live member has its share in time"
+STAYS = "what a member need not give up it keeps"
+
+
+class Member:
+    """One program, through all its lives."""
+
+    def __init__(self, group: GroupMembers, number: int) -> None:
+        self.goes = False
+        """It is to leave for good."""
+        self.becomes_consumer = False
+        self._group = group
+        self._run = group.run
+        self._number = number
+        self._calls, self._doubles = group.make_calls(), group.make_calls()
+        self._at: BrokerId | None = None
+        self.life = self._begin()
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it takes itself for a member."""
+        return not self.life.is_over and self.life.me.epoch > 0
+
+    def _begin(self, name: str = "") -> Life:
+        """name: of before, which a consumer may keep."""
+        group, random = self._group, self._run.random
+        place = (self._run, group.laws, group.topic, group.trouble, self._calls)
+        if random.random() < group.trouble.classic and not self.becomes_consumer:
+            return ClassicLife(*place, f"classic {self._number}")
+        named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
+        return ConsumerLife(*place, named, doubles=self._doubles)
+
+    async def live(self) -> None:
+        """Until the run ends, or it goes."""
+        group, random = self._group, self._run.random
+        while not group.is_done:
+            pause_s = BEAT_S if group.is_calm else BEAT_S * (0.4 + random.random())
+            await asyncio.sleep(LOOK_S if self.life.is_pressed else pause_s)
+            if not group.is_calm:
+                await self._misbehave()
+            at = self._at = await group.coordinator(self._calls) if self._at is None else self._at
+            if at is None:
+                continue
+            if self.goes:
+                await self.life.leave(at)
+                return
+            if self.becomes_consumer and isinstance(self.life, ClassicLife):
+                await self.life.leave(at)
+                self.life = self._begin()
+            if not await self.life.beat(at):
+                self._at = None
+            elif self.life.is_over:  # as real ones do: the same id, and all from the beginning
+                self.life = self._begin(self.life.me.name if isinstance(self.life, ConsumerLife) else "")
+            elif random.random() < group.trouble.commits:
+                await self.life.commit(at)
+
+    async def _misbehave(self) -> None:
+        """Sleep past its session and go on as if nothing had been, or die and come back as another, or leave."""
+        trouble, random = self._group.trouble, self._run.random
+        drawn = random.random()
+        if drawn < trouble.sleeps and self._run.strikes("member sleeps", self._number):
+            await asyncio.sleep(SESSION_S * (0.8 + random.random()))
+            if self._at is not None:
+                await self.life.commit(self._at)
+                if isinstance(self.life, ConsumerLife) and random.random() < 0.5:
+                    self._run.network.spawn(self.life.haunt(self._at))
+        elif drawn < trouble.sleeps + trouble.dies and self._run.strikes("member dies", self._number):
+            self.life.end()
+            self.life = self._begin()
+        elif drawn < trouble.sleeps + trouble.dies + trouble.leaves and self._run.strikes(
+            "member leaves", self._number
+        ):
+            if self._at is None:
+                self.life.end()
+            else:
+                await self.life.leave(self._at)
+            self.life = self._begin()
+
+
+class GroupMembers:
+    """All of them, and what they know of each other, which none of them does."""
+
+    def __init__(self, run: Run, topic: str, make_calls: Callable[[], ListenerCalls], trouble: MemberTrouble) -> None:
+        self.run = run
+        self.topic = topic
+        self.make_calls = make_calls
+        self.trouble = trouble
+        self.laws = GroupLaws(run)
+        self.is_calm = self.is_done = False
+        self.members = [Member(self, number) for number in range(MEMBERS)]
+        self.proofs: Counter[str] = Counter()
+        """How often the group was seen to converge, by what it was after."""
+        self._growing: asyncio.Future[None] | None = None
+
+    async def prepare(self) -> None:
+        """Become a group."""
+        for member in self.members:
+            self.run.network.spawn(member.live())
+        while not all(member.is_in for member in self.members):
+            await asyncio.sleep(LOOK_S)
+
+    def start(self) -> None:
+        """Let the topic grow."""
+        if self.trouble.grow_every_s:
+            self._growing = self.run.network.spawn(self._grow_now_and_then())
+
+    def stop(self) -> None:
+        """Be prompt and honest from now on."""
+        self.is_calm = True
+        if self._growing is not None:
+            self._growing.cancel()
+
+    async def coordinator(self, calls: ListenerCalls) -> BrokerId | None:
+        """As some broker says."""
+        serving = [node for node in self.run.nodes if node.is_serving]
+        if not serving:
+            return None
+        node = self.run.random.choice(serving)
+        found = await calls.call(node.id, FindCoordinatorRequest(key=GROUP, key_type=0), version_max=3)
+        return None if found is None or found.error_code else BrokerId(found.node_id)
+
+    # -- in a healed network ---------------------------------------------------------------------------------------
+
+    async def converge(self) -> None:
+        """Become one group in which every partition has its reader, then prove how soon that is so again."""
+        await self._within(SETTLED_S, "everything healed")
+        for member in self.members:
+            member.becomes_consumer = True
+        await self._within(SETTLED_S, "all members are of the consumer protocol")
+        newcomer = Member(self, MEMBERS)
+        newcomer.becomes_consumer = True
+        if isinstance(newcomer.life, ClassicLife):
+            newcomer.life.end()
+            newcomer.life = newcomer._begin()
+        await self._proves("a member came", partial(self._come, newcomer), beats=2)
+        await self._proves("a member left", partial(self._go, newcomer), beats=1)
+        await self._proves("the topic grew", self._grow, beats=1)
+        await self._read_all()
+        self.is_done = True
+
+    async def _come(self, newcomer: Member) -> None:
+        self.members.append(newcomer)
+        self.run.network.spawn(newcomer.live())
+        while not newcomer.is_in:
+            await asyncio.sleep(LOOK_S)
+
+    async def _go(self, member: Member) -> None:
+        member.goes = True
+        while not member.life.is_over:
+            await asyncio.sleep(LOOK_S)
+        self.members.remove(member)
+
+    async def _proves(self, what: str, change: Callable[[], object], *, beats: int) -> None:
+        """That the group converges in time, and that nothing moves which need not."""
+        before = {member: dict(member.life.me.owned) for member in self.members}
+        moves = self.laws.moves
+        await change()  # type: ignore[misc]
+        took_s = await self._within(SETTLED_S, what)
+        if self.laws.moves != moves:
+            return
+        bound_s = INTERVAL_S + beats * BEAT_S + SLACK_S
+        if took_s > bound_s:
+            raise LawBroken(CONVERGES, f"{took_s:.3f} s after {what}, not within {bound_s:.3f} s: {self}")
+        share = len(self._wanted()) // len(self.members)
+        for member in self.members:
+            had = before.get(member, {})
+            has = member.life.me.owned
+            kept = [part for part, since_s in had.items() if has.get(part) == since_s]
+            if len(kept) < min(len(had), share):
+                raise LawBroken(STAYS, f"after {what}: {member.life.me} had {had}, and has {has}")
+        self.proofs[what] += 1
+
+    async def _within(self, bound_s: float, what: str) -> float:
+        """How long it took."""
+        since_s = self.run.loop.time()
+        while (reason := self._unsettled()) is not None:
+            if self.run.loop.time() > since_s + bound_s:
+                raise LawBroken(CONVERGES, f"{bound_s:.0f} s after {what}: {reason}")
+            await asyncio.sleep(LOOK_S)
+        return self.run.loop.time() - since_s
+
+    def _wanted(self) -> set[Part]:
+        newest = max((node.loader.image for node in self.run.nodes if node.is_up), key=lambda image: image.offset)
+        return {(topic.id, part) for topic in [newest.topics.get(self.topic)] if topic for part in topic.partitions}
+
+    def _unsettled(self) -> str | None:
+        owned = [part for member in self.members for part in member.life.me.owned]
+        is_one_each = len(owned) == len(set(owned)) and set(owned) == self._wanted()
+        is_late = any(member.life.me.to_give_up or not member.is_in for member in self.members)
+        is_mixed = any(member.becomes_consumer and isinstance(member.life, ClassicLife) for member in self.members)
+        return None if is_one_each and not is_late and not is_mixed else str(self)
+
+    def __str__(self) -> str:
+        lives = [member.life.me for member in self.members]
+        return "; ".join(f"{me}: {sorted(part for _, part in me.owned)}" for me in lives)
+
+    async def _read_all(self) -> None:
+        """What is committed in the end."""
+        life = self.members[0].life
+        for part in sorted(self._wanted()):
+            reads = self.laws.reads
+            while self.laws.reads == reads:
+                at = await self.coordinator(life.calls)
+                if at is not None:
+                    await life.read(at, part)
+                await asyncio.sleep(LOOK_S)
+
+    # -- the topic -------------------------------------------------------------------------------------------------
+
+    async def _grow_now_and_then(self) -> None:
+        while len(self._wanted_or_none()) < PARTITIONS_MAX - 1:
+            await asyncio.sleep(self.run.random.expovariate(1 / self.trouble.grow_every_s))
+            if self.run.strikes("topic grows", 0):
+                await self._grow(is_once=True)
+
+    def _wanted_or_none(self) -> set[Part]:
+        return self._wanted() if any(node.is_up for node in self.run.nodes) else set()
+
+    async def _grow(self, *, is_once: bool = False) -> None:
+        """By a partition; returns once every broker has heard of it, or, of one try, has not."""
+        count = len(self._wanted_or_none()) + 1
+        while True:
+            active = next((node for node in self.run.nodes if node.is_up and node.driver.is_active), None)
+            if active is not None:
+                request = CreatePartitions(topics=(TopicGrowth(name=self.topic, partition_count=count),))
+                with contextlib.suppress(KafkaError, TimeoutError):  # what became of it the brokers show
+                    async with asyncio.timeout(CALL_TIMEOUT_S):
+                        await active.driver.handle(request, principal="User:simulated")
+            if is_once:
+                return
+            caches = [node.cache.image.topics.get(self.topic) for node in self.run.nodes if node.is_up]
+            if all(topic is not None and len(topic.partitions) >= count for topic in caches):
+                return
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,130 @@
+"""Members of a group at the Kafka listeners of whole nodes: clean code breaks no law of theirs, and what the laws are about happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_simulation.cluster import Cluster
+from barnabas_simulation.group_laws import GroupLaws, Membership, Unanswered
+from barnabas_simulation.partition_model import LawBroken
+from barnabas_simulation.swarm import Slant
+from barnabas_wire.kafka.ids import Uuid
+from tests.simulation.side_by_side import processes, telling
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+STEPS = 12_000
+SAMPLE = (19, 20, 22, 26)
+"""Of some seeds, few that reach everything."""
+PART = (Uuid(bytes(range(16))), 0)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nodes that are crashed a thousand times have much to say."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run(seed: int) -> dict[str, int]:
+    """One seed to its end; how often each thing happened that a law is about."""
+    logging.disable(logging.CRITICAL)  # of a process of its own
+    with telling(seed):
+        cluster = Cluster(seed, steps=STEPS, slant=Slant.MEMBERS)
+        figures = cluster.run()
+    assert cluster.listening is not None and cluster.listening.members is not None
+    members = cluster.listening.members
+    laws = members.laws
+    return {
+        "partitions given": laws.given,
+        "members fenced": laws.fenced,
+        "commits": laws.commits,
+        "commits refused": laws.refused,
+        "committed offsets read": laws.reads,
+        "coordinators": laws.moves,
+        "upgrades": laws.upgrades,
+        "downgrades": laws.downgrades,
+        "compactions": sum(node.logs.cleaner.stats.runs for node in cluster.nodes),
+        "crashes": figures.crashes,
+        **members.proofs,
+    }
+
+
+def test_a_sample_of_seeds_breaks_no_law_and_reaches_what_each_is_about() -> None:
+    with processes() as pool:
+        found = list(pool.map(run, SAMPLE))
+    whole = {what: sum(each.get(what, 0) for each in found) for what in found[0].keys() | found[1].keys()}
+    assert min(whole.values()) > 0, whole
+    assert len(whole) == 13, "the group was seen to converge after each kind of change"
+
+
+class _Judged:
+    """The laws of a run that has not begun, at a time of ours."""
+
+    def __init__(self) -> None:
+        self.run = Cluster(1, steps=1, slant=Slant.MEMBERS)
+        self.laws = GroupLaws(self.run)
+        self.former, self.next = Membership("former"), Membership("next")
+        self.laws.members += [self.former, self.next]
+        self.laws.take(self.former, {PART})
+        self.former.heard_s, self.former.term = 0.0, 0
+
+    def give_on(self, *, at_s: float) -> None:
+        """The next member is given what the former has."""
+        self.run.loop.advance(at_s - self.run.loop.time())
+        self.laws.take(self.next, {PART})
+
+
+def test_who_was_heard_is_protected_for_as_long_as_it_may_take_to_give_up() -> None:
+    with pytest.raises(LawBroken, match="one owner"):
+        _Judged().give_on(at_s=0.9)
+    _Judged().give_on(at_s=1.1)
+
+
+def test_a_new_coordinator_waits_again() -> None:
+    judged = _Judged()
+    judged.laws._terms = {0: 0.0, 1: 0.8}
+    with pytest.raises(LawBroken, match="one owner"):
+        judged.give_on(at_s=1.7)
+    late = _Judged()
+    late.laws._terms = {0: 0.0, 1: 1.2}
+    late.give_on(at_s=1.3)
+
+
+def test_what_a_deposed_coordinator_answers_protects_nobody() -> None:
+    judged = _Judged()
+    judged.laws._terms = {0: 0.0, 1: 0.1}
+    judged.former.heard_s = 1.5
+    judged.give_on(at_s=1.6)
+
+
+def test_what_an_old_request_may_still_give_up_is_not_protected() -> None:
+    judged = _Judged()
+    judged.former.unanswered.append(Unanswered(0.0, frozenset()))
+    judged.give_on(at_s=0.1)
+
+
+def test_a_commit_of_who_has_lost_the_partition_breaks_a_law() -> None:
+    judged = _Judged()
+    judged.give_on(at_s=2.0)
+    attempt = judged.laws.commit(judged.former, PART)
+    with pytest.raises(LawBroken, match="lost the partition"):
+        judged.laws.acknowledged(judged.former, attempt)
+    with pytest.raises(LawBroken, match="lost the partition"):
+        judged.laws.judge_read(PART, attempt.number, at_least=-1)
+
+
+def test_what_was_acknowledged_is_read() -> None:
+    judged = _Judged()
+    judged.run.loop.advance(0.5)
+    first, second = (judged.laws.commit(judged.former, PART) for _ in range(2))
+    for attempt in (first, second):
+        judged.laws.acknowledged(judged.former, attempt)
+    judged.laws.judge_read(PART, second.number, at_least=second.number)
+    for found in (first.number, -1):
+        with pytest.raises(LawBroken, match="stays committed"):
+            judged.laws.judge_read(PART, found, at_least=second.number)
