@@ -185,7 +185,7 @@ async def test_behind_a_full_answer_it_asks_on_and_tells_what_it_has_flushed(tmp
         bench.bench.flush()
         bench.fetcher.on_flushed(bench.bench.partition)
         fourth = await bench.asked(4)
-        assert (fourth.fetch_offset, fourth.flushed_offset, bench.peer.asked[3][0].max_wait_ms) == (6, -1, 500)
+        assert (fourth.fetch_offset, fourth.flushed_offset, bench.peer.asked[3][0].max_wait_ms) == (6, -1, 1_000)
 
 
 @pytest.mark.parametrize(

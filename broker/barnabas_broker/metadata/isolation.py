@@ -83,7 +83,8 @@ def is_isolated(
 
 
 class IsolationWatch:
-    """Applies the rule every CHECK_MS. Data lane only."""
+    """Applies the rule every CHECK_MS where it may say something new: not while the newest answer is young, and it serves.
+    Data lane only."""
 
     def __init__(
         self,
@@ -111,8 +112,14 @@ class IsolationWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_MS / 1000)
+            await asyncio.sleep(self._pause_ms() / 1000)
             self.look()
+
+    def _pause_ms(self) -> int:
+        """An answer that comes meanwhile only puts off the moment from which the rule can say more than no."""
+        if self._contact.answered_ms is None or self._readiness.is_isolated:
+            return CHECK_MS
+        return max(CHECK_MS, self._contact.answered_ms + self._session_timeout_ms - self._clock_ms())
 
     def look(self) -> None:
         """Judge once."""

@@ -32,7 +32,8 @@ LIMIT_SHARE: Final = 8
 """One in so many of the process's descriptors may be such a connection."""
 ADDRESS_SHARE: Final = 2
 """One address may have one in so many of a listener's connections: several brokers may stand on one host."""
-LOOK_S: Final = 0.5
+LOOK_S: Final = 2.0
+"""A look costs a thread a turn, and all descriptors: at two a second it was a tenth of what an idle broker takes (measured)."""
 LOOK_SHARE: Final = 50
 NOTED_EVERY_S: Final = 60.0
 _DESCRIPTORS: Final = "/dev/fd"

@@ -118,6 +118,20 @@ async def test_a_broker_that_no_controller_answers_serves_nobody_until_it_is_unf
 
 
 @on_virtual_time
+async def test_a_broker_that_is_answered_looks_less_than_once_a_second() -> None:
+    async with living() as incarnation:
+        await incarnation.begin()
+        watch = watched(incarnation, [])
+        looks: list[int] = []
+        look = watch.look
+        watch.look = lambda: (looks.append(now_ms()), look())[1]  # type: ignore[method-assign]
+        watching = asyncio.ensure_future(watch.run())
+        await asyncio.sleep(60)
+        assert 60 * 1000 / SESSION_MS <= len(looks) < 60
+        watching.cancel()
+
+
+@on_virtual_time
 async def test_while_the_quorum_is_lost_it_goes_on_serving() -> None:
     async with living() as incarnation:
         await incarnation.begin()
