@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-shares bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-host bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-shares bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -110,6 +110,9 @@ bench-instructions: ## instructions per request over a fixed script; --against c
 
 bench-groups: ## what members of the consumer protocol feel of each other, and cost, beside Apache Kafka: ARGS="--rounds 3 --only keep"
 	@$(PY) -m tests.bench.groups --json bench-groups.json $(ARGS)
+
+bench-host: ## what many brokers cost: CPU per MB at 1 to 16, 48 at rest, a host killed under load: ARGS="--only cost --rounds 3"
+	@$(PY) -m tests.bench.hosts --json bench-host.json $(ARGS)
 
 bench-idle: ## p50 and CPU per record beside idle partitions
 	@$(PY) -m tests.bench.idle $(ARGS)

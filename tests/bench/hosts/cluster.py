@@ -1,0 +1,292 @@
+"""Whole hosts on this machine, each run by its own `barnabas-server host`, on loopback.
+
+May touch:  processes it starts, a directory with a short path, loopback.    Must not touch: broker code.
+Invariants: whatever runs from here is killed by its own id at the end, nodes that outlived their host too.
+Read next:  cost.py, rest.py, loss.py: what is measured on them.
+
+Not obvious: a host in which only loopback is listened on forks its nodes; `by_exec` binds the Kafka listeners to all addresses, which is
+what makes a host start its nodes by exec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+
+from barnabas_admin.cluster_directory import random_uuid
+from barnabas_admin.local_cluster import HOST, is_port_free
+from barnabas_admin.local_node import node_environment, server_command
+
+BROKERS_MAX = 64
+KINDS = ("broker", "admin", "metrics", "controller")
+"""Of listeners, in the order of their ports."""
+PORTS_SPAN = len(KINDS) * BROKERS_MAX
+TIMEOUT_S = 180.0
+POLL_S = 0.05
+BROKER_ID = 101
+SHARED = {
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+    "log.segment.delete.delay.ms": "500",
+    "log.flush.on.acks": "page-cache",
+}
+
+
+class Host:
+    """One host.properties and the process that runs it. Nodes: `brokers` brokers and a controller in a process of its own."""
+
+    def __init__(self, directory: Path, number: int, properties: Mapping[str, str]) -> None:
+        self.number = number
+        self.directory = directory
+        self.config = directory / "host.properties"
+        self.start_s = 0.0
+        """From the command to the last node in service, the last time."""
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True)
+        self.config.touch(0o600)
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def launch(self, environment: Mapping[str, str]) -> None:
+        """Start the command."""
+        self._began_s = time.monotonic()
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                server_command("host", "-c", str(self.config)),
+                env=node_environment() | dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def status(self) -> list[dict[str, object]] | None:
+        """Its nodes, from the socket that `barnabas host status` asks; None while nobody answers."""
+        asked = socket.socket(socket.AF_UNIX)
+        asked.settimeout(TIMEOUT_S)
+        with asked, contextlib.suppress(OSError, ValueError):
+            asked.connect(str(self.directory / "d" / "host" / "status"))
+            asked.sendall(b"status")
+            with asked.makefile("rb") as answer:
+                found: list[dict[str, object]] = json.loads(answer.read())["nodes"]
+                return found
+        return None
+
+    def wait(self) -> None:
+        """Until every node is in service."""
+        while True:
+            nodes = self.status() or []
+            if nodes and all(node["state"] == "in service" for node in nodes):
+                self.start_s = time.monotonic() - self._began_s
+                return
+            if time.monotonic() - self._began_s > TIMEOUT_S or (self._process and self._process.poll() is not None):
+                raise RuntimeError(f"host {self.number} is not in service: {nodes}\n{self.last_words()}")
+            time.sleep(POLL_S)
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
+
+    def pids(self) -> dict[str, int]:
+        """Of its nodes by name, and of its own process as `host`; of those that live."""
+        found = {}
+        for lock in sorted((self.directory / "d" / "host").glob("*-*.lock")):
+            with contextlib.suppress(ValueError, LookupError, OSError):
+                pid = int(json.loads(lock.read_text())["pid"])
+                if _is_alive(pid):
+                    found[lock.stem] = pid
+        if self._process is not None and self._process.poll() is None:
+            found["host"] = self._process.pid
+        return found
+
+    def kill(self) -> None:
+        """All of it at once, as when the machine is lost: its own process first, or it would start anew what dies."""
+        for pid in sorted(self.pids().values(), key=lambda pid: self._process is None or pid != self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+
+class Hosts:
+    """A cluster of hosts, each with a controller and so many brokers; use as a context manager."""
+
+    def __init__(self, hosts: int, brokers: int, *, by_exec: bool = False) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))  # sockets need a short path
+        self.brokers_per_host = brokers
+        base = _find_ports(PORTS_SPAN)
+        self._base = base
+        voters = {number: base + 3 * BROKERS_MAX + number for number in range(1, hosts + 1)}
+        quorum = ",".join(f"{HOST}:{port}" for port in voters.values())
+        self._format_for = f"{random_uuid()}/" + ",".join(
+            f"{number}@{HOST}:{port}:{random_uuid()}" for number, port in voters.items()
+        )
+        self._environment = {"BARNABAS_FORMAT_FOR": self._format_for}
+        replicas = str(min(3, hosts * brokers))
+        self.hosts = []
+        for number, port in voters.items():
+            first = (number - 1) * (brokers + 1) + 1  # admin and metrics of the controller lie before the brokers'
+            address = "0.0.0.0" if by_exec else HOST
+            properties = SHARED | {
+                "process.roles": "broker,controller",
+                "controller.node.id": str(number),
+                "node.id": str(BROKER_ID + (number - 1) * brokers),
+                "brokers": str(brokers),
+                "broker.host": f"host-{number}",
+                "listeners": f"PLAINTEXT://{address}:{base + first},CONTROLLER://{HOST}:{port}",
+                "advertised.listeners": f"PLAINTEXT://{HOST}:{base + first},CONTROLLER://{HOST}:{port}",
+                "controller.quorum.bootstrap.servers": quorum,
+                "admin.listeners": f"{HOST}:{base + BROKERS_MAX + first}",
+                "metrics.listeners": f"{HOST}:{base + 2 * BROKERS_MAX + first}",
+                "log.dirs": str(self.directory / f"h{number}" / "d"),
+                "default.replication.factor": replicas,
+                "offsets.topic.replication.factor": replicas,
+                "min.insync.replicas": str(max(1, int(replicas) - 1)),
+            }
+            self.hosts.append(Host(self.directory / f"h{number}", number, properties))
+        self.bootstrap = ",".join(f"{HOST}:{base + (number - 1) * (brokers + 1) + 1}" for number in voters)
+        self.admin: AdminClient
+        self._topics = 0
+
+    def __enter__(self) -> Hosts:
+        try:
+            for host in self.hosts:
+                host.launch(self._environment)
+            for host in self.hosts:
+                host.wait()
+            self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            deadline = time.monotonic() + TIMEOUT_S
+            while len(self.admin.list_topics(timeout=TIMEOUT_S).brokers) < len(self.hosts) * self.brokers_per_host:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("not every broker is in the metadata")
+                time.sleep(POLL_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill what runs, and remove what it has written."""
+        for host in self.hosts:
+            host.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """In the order of hosts."""
+        return [BROKER_ID + index for index in range(len(self.hosts) * self.brokers_per_host)]
+
+    @property
+    def admin_addresses(self) -> str:
+        """Of all controllers."""
+        return ",".join(
+            f"{HOST}:{self._base + BROKERS_MAX + index * (self.brokers_per_host + 1)}"
+            for index in range(len(self.hosts))
+        )
+
+    def kafka_port(self, broker_id: int) -> int:
+        """Of a broker's listener."""
+        host, place = divmod(broker_id - BROKER_ID, self.brokers_per_host)
+        return self._base + host * (self.brokers_per_host + 1) + 1 + place
+
+    def pids(self, role: str = "") -> list[int]:
+        """Of all processes that live; or of brokers, controllers or hosts alone."""
+        return [pid for host in self.hosts for name, pid in host.pids().items() if name.startswith(role)]
+
+    def start(self, host: Host) -> None:
+        """Start a host that was killed, and wait for it."""
+        host.launch(self._environment)
+        host.wait()
+
+    def kind_of_port(self, port: int) -> str | None:
+        """What listens there: broker, admin, metrics or controller; None: nothing of ours."""
+        place = (port - self._base) // BROKERS_MAX
+        return KINDS[place] if 0 <= place < len(KINDS) else None
+
+    def next_name(self) -> str:
+        """Of a topic that there was not."""
+        self._topics += 1
+        return f"hosts-{self._topics}"
+
+    def create_later(self, name: str, assignment: Sequence[Sequence[int]]) -> Future[None]:
+        """Ask for a topic whose partitions have these replicas."""
+        topic = NewTopic(name, len(assignment), replica_assignment=[list(each) for each in assignment])
+        asked: Future[None] = self.admin.create_topics([topic], request_timeout=TIMEOUT_S)[name]
+        return asked
+
+    def create(self, assignment: Sequence[Sequence[int]]) -> str:
+        """The same; returns its name when all partitions are led and in sync."""
+        name = self.next_name()
+        self.create_later(name, assignment).result(TIMEOUT_S)
+        self.wait_whole(name, assignment)
+        return name
+
+    def partitions(self, name: str) -> Mapping[int, PartitionMetadata]:
+        """Of a topic, as some broker knows them; none while it answers an error."""
+        with contextlib.suppress(KafkaException):
+            return self.admin.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
+        return {}
+
+    def wait_whole(self, name: str, assignment: Sequence[Sequence[int]]) -> None:
+        """Until every partition has a leader and all its replicas are in sync."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            found = self.partitions(name)
+            if len(found) == len(assignment) and all(
+                part.leader in assignment[index] and len(part.isrs) == len(assignment[index])
+                for index, part in found.items()
+            ):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"topic {name} is not whole after {TIMEOUT_S:.0f} s")
+            time.sleep(POLL_S)
+
+    def elect_preferred(self, name: str, partitions: int) -> None:
+        """The first replica of each partition leads again."""
+        wanted = [TopicPartition(name, index) for index in range(partitions)]
+        self.admin.elect_leaders(ElectionType.PREFERRED, wanted, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+
+    def delete(self, name: str) -> None:
+        """Remove a topic; returns when its files are gone."""
+        self.admin.delete_topics([name])[name].result(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(self.directory.glob(f"h*/d/broker-*/{name}-*")):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the files of topic {name} are still there after {TIMEOUT_S:.0f} s")
+            time.sleep(POLL_S)
+        os.sync()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def _find_ports(span: int, start: int = 10000, end: int = 30000) -> int:
+    """A first port below the ephemeral range with so many free ones from there."""
+    for _ in range(200):
+        base = start + secrets.randbelow((end - start) // span) * span
+        if all(is_port_free(port) for port in range(base, base + span)):
+            return base
+    raise RuntimeError(f"no {span} free ports in a row between {start} and {end}")

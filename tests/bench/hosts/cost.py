@@ -1,0 +1,261 @@
+"""CPU for each MB of one host with 1 to 16 brokers: the same requests, the same load for each partition.
+
+May touch:  a host under test, its sockets.      Must not touch: broker code.
+Invariants: each broker leads PARTITIONS partitions of each row, with the same bytes and the same window; CPU is that of all brokers, what
+            they take at rest is measured beside it.
+Read next:  cluster.py; ../blaster.py.
+
+Work and rest. n brokers on this machine's few cores take n times as long for n times the bytes, and rest n-fold meanwhile; with a core
+for each they would not. So what a row costs beyond the rest of its brokers is the *work* for a MB, and a broker that has a core of its own
+spends work / (1 - rest) of that core's time on a MB, its rest (in cores) included. That figure is compared from step to step. What is
+measured without a correction stands beside it.
+
+Side by side. The fewest brokers that have room for the replicas run all the time, and take their turn right before or after the many: what
+else runs on the machine, and how the host shares it out, changes within a minute. A ratio is the median of the pairs' own.
+
+The sum for sixteen cores is worked out, not measured: it leaves out clients (they have other machines), the network, the memory's
+bandwidth and the disk.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from tests.bench.blaster import Blast, Target, blast, drain, settle
+from tests.bench.frames import KIB, MIB, Load, make_produce
+from tests.bench.hosts.cluster import HOST, Hosts
+from tests.bench.machine import MemoryAtHand, cpu_s
+
+STEPS = (2, 4, 8, 16)
+"""Each beside one broker, or three where there are three replicas."""
+PARTITIONS = 3
+"""Of a row, led by each broker."""
+REST_S = 5.0
+SETTLE_S = 3.0
+RUNS_AT_LEAST = 8
+"""Partitions that a row writes at least, in runs one after another: one broker alone would be done in no time."""
+RATIO_MAX = 1.1
+REPLICAS = 3
+CORES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """One kind of load."""
+
+    name: str
+    load: Load
+    partition_bytes: int
+    window: int
+    replicas: int = 1
+    is_fetched: bool = False
+    """Whether reading it back is measured, not writing it."""
+
+
+ROWS = (
+    CostRow(name="produce, RF 1, 16 KiB", load=Load(KIB, 16 * KIB), partition_bytes=20_000_000, window=64),
+    CostRow(name="produce, RF 1, 1 MiB", load=Load(KIB, MIB), partition_bytes=20_000_000, window=4),
+    CostRow(name="small requests, RF 1, 1 KiB", load=Load(100, KIB), partition_bytes=1_500_000, window=64),
+    CostRow(name="fetch, 1 MiB", load=Load(KIB, MIB), partition_bytes=20_000_000, window=4, is_fetched=True),
+    CostRow(
+        name="produce, RF 3, 16 KiB", load=Load(KIB, 16 * KIB), partition_bytes=8_000_000, window=64, replicas=REPLICAS
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One row on one host, once."""
+
+    brokers: int
+    cpu_ms_per_mb: float
+    """As it was."""
+    work_ms_per_mb: float
+    """Without the rest of the brokers."""
+    rest: float
+    """Of one broker, in cores."""
+    mb_per_s: float
+    """Of all brokers, on this machine's cores."""
+
+    @property
+    def own_core_ms_per_mb(self) -> float:
+        """Of a broker with a core of its own."""
+        return self.work_ms_per_mb / (1 - self.rest)
+
+
+def assignment(ids: Sequence[int], *, replicas: int, partitions: int = PARTITIONS) -> list[list[int]]:
+    """Replicas of each partition: every broker leads as many, and follows as many others as it can."""
+    count = len(ids)
+    found = []
+    for leader in range(count):
+        for number in range(partitions):
+            others = [(number * (replicas - 1) + step) % max(1, count - 1) + 1 for step in range(replicas - 1)]
+            found.append([ids[leader], *(ids[(leader + other) % count] for other in others)])
+    return found
+
+
+class Pair(NamedTuple):
+    """The same row on the fewest brokers and on many, one right after the other."""
+
+    few: Cost
+    many: Cost
+
+
+@dataclass(slots=True)
+class Costs:
+    """What the rounds have said."""
+
+    found: dict[str, dict[int, list[Pair]]] = field(default_factory=dict)
+    """By row and number of brokers."""
+
+    def add(self, row: str, brokers: int, pair: Pair) -> None:
+        """Keep one."""
+        self.found.setdefault(row, {}).setdefault(brokers, []).append(pair)
+
+    def ratios(self, row: str, brokers: int) -> list[float]:
+        """Of CPU for a MB on a core of its own, of each pair, the least first."""
+        return sorted(pair.many.own_core_ms_per_mb / pair.few.own_core_ms_per_mb for pair in self.found[row][brokers])
+
+    def missed(self) -> Iterator[str]:
+        """Rows and steps beyond RATIO_MAX."""
+        for row, steps in self.found.items():
+            for brokers in steps:
+                if (ratio := statistics.median(self.ratios(row, brokers))) > RATIO_MAX:
+                    yield f"{row}, {brokers} brokers: {ratio:.2f} times the CPU for a MB (at most {RATIO_MAX})"
+
+    def table(self) -> str:
+        """For docs/performance.md."""
+        lines = [
+            "| row | brokers | CPU ms/MB, with rest | of it work | on a core of its own | ratio | MB/s here | "
+            f"{CORES} cores, worked out: MB/s |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for row, steps in self.found.items():
+            few = [pair.few for pairs in steps.values() for pair in pairs]
+            lines.append(_line(row, few, ""))
+            for brokers, pairs in sorted(steps.items()):
+                ratios = self.ratios(row, brokers)
+                words = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+                lines.append(_line(row, [pair.many for pair in pairs], words))
+        return "\n".join(lines)
+
+    def as_json(self) -> Mapping[str, object]:
+        """All pairs."""
+        return {
+            row: {
+                str(brokers): [
+                    {
+                        "ratio": many.own_core_ms_per_mb / few.own_core_ms_per_mb,
+                        "few": asdict(few),
+                        "many": asdict(many),
+                    }
+                    for few, many in pairs
+                ]
+                for brokers, pairs in steps.items()
+            }
+            for row, steps in self.found.items()
+        }
+
+
+def _line(row: str, costs: Sequence[Cost], ratio: str) -> str:
+    def median(figure: str) -> float:
+        return statistics.median(getattr(cost, figure) for cost in costs)
+
+    cells = [
+        row,
+        str(costs[0].brokers),
+        f"{median('cpu_ms_per_mb'):.3f}",
+        f"{median('work_ms_per_mb'):.3f}",
+        f"{median('own_core_ms_per_mb'):.3f}",
+        ratio,
+        f"{median('mb_per_s'):,.0f}",
+        f"{CORES * 1000 / median('own_core_ms_per_mb'):,.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def measure(rounds: int, steps: Sequence[int], rows: Sequence[CostRow]) -> Costs:
+    """All of it."""
+    costs = Costs()
+    with Hosts(1, 1) as one, Hosts(1, REPLICAS) as three:
+        for brokers in steps:
+            with Hosts(1, brokers) as many:
+                rests = {id(each): rest_of(each) for each in (one, three, many)}
+                for number in range(rounds):
+                    for row in rows:
+                        few = one if row.replicas == 1 else three
+                        if brokers <= len(few.broker_ids):
+                            continue
+                        turns = (many, few) if number % 2 else (few, many)
+                        seen = {id(each): _measure_row(each, row, rests[id(each)]) for each in turns}
+                        pair = Pair(seen[id(few)], seen[id(many)])
+                        costs.add(row.name, brokers, pair)
+                        print(_said(row, number, pair), flush=True)
+    return costs
+
+
+def _said(row: CostRow, number: int, pair: Pair) -> str:
+    words = "; ".join(
+        f"{cost.brokers:2} brokers {cost.cpu_ms_per_mb:7.3f} ms/MB, work {cost.work_ms_per_mb:7.3f}, {cost.mb_per_s:5.0f} MB/s"
+        for cost in pair
+    )
+    ratio = pair.many.own_core_ms_per_mb / pair.few.own_core_ms_per_mb
+    return f"round {number + 1}  {row.name:28} {words}; ratio {ratio:.2f}"
+
+
+def rest_of(hosts: Hosts) -> float:
+    """Cores that one broker takes while nothing happens, the mean of all."""
+    time.sleep(SETTLE_S)
+    pids = hosts.pids("broker")
+    before, began = cpu_s(pids), time.perf_counter()
+    time.sleep(REST_S)
+    return (cpu_s(pids) - before) / (time.perf_counter() - began) / len(pids)
+
+
+def _measure_row(hosts: Hosts, row: CostRow, rest: float) -> Cost:
+    replicas = assignment(hosts.broker_ids, replicas=row.replicas)
+    runs = max(1, RUNS_AT_LEAST // len(replicas))
+    pids = hosts.pids("broker")
+    cpu, seconds, size_bytes = 0.0, 0.0, 0
+    for _ in range(runs):
+        topic = hosts.create(replicas)
+        targets = [
+            Target(HOST, hosts.kafka_port(leader), make_produce(row.load, topic, index, acks=-1))
+            for index, (leader, *_) in enumerate(replicas)
+        ]
+        settle(targets)
+        frame = targets[0].frame
+        requests = row.partition_bytes // frame.value_bytes * len(targets)
+        with MemoryAtHand(hosts.directory, requests * frame.batch_bytes * row.replicas):
+            before = cpu_s(pids)
+            results = [blast(targets, requests=requests, window=row.window)]
+            used = cpu_s(pids) - before
+        if row.is_fetched:
+            before = cpu_s(pids)
+            results = [_read(target, topic, index, requests // len(targets)) for index, target in enumerate(targets)]
+            used = cpu_s(pids) - before
+        cpu += used
+        seconds += sum(result.seconds for result in results)
+        size_bytes += sum(result.bytes for result in results)
+        hosts.delete(topic)
+    work = cpu - rest * len(pids) * seconds
+    megabytes = size_bytes / 1e6
+    return Cost(len(pids), cpu * 1e3 / megabytes, work * 1e3 / megabytes, rest, megabytes / seconds)
+
+
+def _read(target: Target, topic: str, partition: int, requests: int) -> Blast:
+    frame = target.frame
+    return drain(
+        target.host,
+        target.port,
+        topic,
+        partition,
+        end_offset=(requests + 1) * frame.record_count,  # one settled it
+        max_bytes=MIB,
+        batch=(frame.batch_bytes, frame.record_count),
+        values_share=frame.value_bytes / frame.batch_bytes,
+    )
