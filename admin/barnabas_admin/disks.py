@@ -1,4 +1,4 @@
-"""What lies in the brokers' log directories: the totals of each directory, or the sizes of one topic's replicas.
+"""What lies in the brokers' log directories: the totals of each directory, or the sizes of replicas.
 
 May touch:  barnabas_wire.client.     Must not touch: printing.
 Invariants: of a directory no more is asked than its totals; a broker that knows no totals names every replica, and they are summed
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 
@@ -50,13 +51,16 @@ def _totals(found: Any) -> DirectoryTotals:
 
 
 async def read_replica_sizes(
-    client: ClusterClient, broker_id: int, topic: str, partitions: Iterable[int]
-) -> dict[int, int]:
-    """Partition -> bytes of the broker's replica, of those that it has. Raises KafkaError, OSError, TimeoutError."""
-    asked = DescribableLogDirTopic(topic=topic, partitions=list(partitions))
-    answer = await client.call(DescribeLogDirsRequest(topics=[asked]), broker_id=broker_id)
+    client: ClusterClient, broker_id: int, wanted: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Bytes of the broker's replicas, of those that it has. Raises KafkaError, OSError."""
+    asked: dict[str, list[int]] = {}
+    for each in wanted:
+        asked.setdefault(each.topic, []).append(each.partition)
+    topics = [DescribableLogDirTopic(topic=topic, partitions=partitions) for topic, partitions in asked.items()]
+    answer = await client.call(DescribeLogDirsRequest(topics=topics), broker_id=broker_id)
     return {
-        part.partition_index: part.partition_size
+        TopicPartition(found.name, part.partition_index): part.partition_size
         for directory in answer.results
         for found in directory.topics
         for part in found.partitions

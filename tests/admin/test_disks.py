@@ -7,6 +7,7 @@ from typing import Any, cast
 from barnabas_admin.disks import DirectoryTotals, read_replica_sizes, read_totals
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -60,9 +61,14 @@ async def test_the_replicas_of_an_older_broker_are_summed_here() -> None:
         assert await read_totals(client, 1) == [GONE, DirectoryTotals("/data", 0, total_bytes, usable_bytes, 3, 118)]
 
 
-async def test_the_replicas_of_one_topic_are_sized() -> None:
-    client = Answering(listing(ORDERS), 5)
-    assert await read_replica_sizes(cast(ClusterClient, client), 1, "orders", range(3)) == {0: 7, 2: 11}
+async def test_the_replicas_of_some_partitions_are_sized_by_one_question() -> None:
+    client = Answering(listing(ORDERS, FLIGHTS), 5)
+    wanted = [*(TopicPartition("orders", each) for each in range(3)), TopicPartition("flights", 0)]
+    assert await read_replica_sizes(cast(ClusterClient, client), 1, wanted) == {
+        TopicPartition("orders", 0): 7,
+        TopicPartition("orders", 2): 11,
+        TopicPartition("flights", 0): 100,
+    }
     ((request, _),) = client.asked
     assert request.topics is not None and not request.is_summed
-    assert [(each.topic, each.partitions) for each in request.topics] == [("orders", [0, 1, 2])]
+    assert [(each.topic, each.partitions) for each in request.topics] == [("orders", [0, 1, 2]), ("flights", [0])]

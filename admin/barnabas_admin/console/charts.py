@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from barnabas_admin.console import sampler
@@ -16,6 +17,9 @@ from barnabas_admin.console.history import History, Series
 from barnabas_admin.errors import WrongUsage
 
 SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
+LATELY_S = 120
+"""Of a rate that is one figure."""
+MEBIBYTE = 1 << 20
 WIDTH, HEIGHT = 600, 120
 DAYS_SHOWN = 31
 
@@ -34,10 +38,29 @@ async def read_charts(history: History | None, span: str, wanted: list[tuple[str
         for title, unit, kind, name in wanted:
             is_counter = kind in (sampler.TOPIC, sampler.ALL)
             series = (history.rate if is_counter else history.gauge)(kind, name, since_s=since_s, until_s=until_s)
+            if kind == sampler.DATA:
+                series = Series([(at_s, None if value is None else value / MEBIBYTE) for at_s, value in series.points])
             found.append(chart(title, unit, series, since_s, until_s))
         return found
 
     return {"charts": await asyncio.to_thread(read), "span": span, "spans": list(SPANS)}
+
+
+async def read_rates(history: History | None, topics: Sequence[str]) -> dict[str, float]:
+    """Records a second that came to topics lately, of those of which it is known."""
+    if history is None:
+        return {}
+    until_s = int(time.time())
+
+    def read() -> dict[str, float]:
+        rates = {}
+        for name in topics:
+            latest = history.rate(sampler.TOPIC, name, since_s=until_s - LATELY_S, until_s=until_s).latest
+            if latest is not None:
+                rates[name] = latest
+        return rates
+
+    return await asyncio.to_thread(read)
 
 
 async def read_days(history: History | None, topic: str) -> list[dict[str, Any]]:

@@ -35,6 +35,8 @@ from barnabas_wire.rpc.admin_verbs import describe_configs
 GROUPS_PER_PAGE = 50
 TRANSACTIONS_PER_PAGE = 100
 LAGS_SHOWN = 6
+CHARTS_MAX = 12
+"""Of the brokers' page: of more brokers the first."""
 ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
 
 
@@ -92,7 +94,10 @@ async def brokers(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     for row, directories in zip(rows, disks, strict=True):
         row["directories"] = directories
         row["size_bytes"] = sum(each["size_bytes"] for each in row["directories"])
-    return {"brokers": rows, "controller_id": known(found.controller_id)}
+    wanted = [(f"Data of broker {row['id']}", "MiB", sampler.DATA, str(row["id"])) for row in rows[:CHARTS_MAX]]
+    return {"brokers": rows, "controller_id": known(found.controller_id)} | await charts.read_charts(
+        cluster.history, query.get("span", "1h"), wanted
+    )
 
 
 async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
@@ -105,15 +110,18 @@ async def broker(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     directories, explanation, configs = await asyncio.gather(
         _directories(cluster, registered),
         cluster.admin(lambda admin: explanation_fields(admin.explain_broker(broker_id))),
-        _configs(cluster, registered),
+        _configs(cluster, registered, query.get("q", "")),
     )
     return {
         "broker": describe_broker(registered),
         "directories": directories,
         "explanation": explanation,
         "configs": configs,
+        "q": query.get("q", ""),
     } | await charts.read_charts(
-        cluster.history, query.get("span", "1h"), [("Time to answer", "ms", sampler.ANSWER, str(broker_id))]
+        cluster.history,
+        query.get("span", "1h"),
+        [("Time to answer", "ms", sampler.ANSWER, str(broker_id)), ("Data", "MiB", sampler.DATA, str(broker_id))],
     )
 
 
@@ -208,7 +216,7 @@ async def explain(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     return found | {"explanation": explanation_fields(explanation)}
 
 
-async def _configs(cluster: ConsoleCluster, broker: admin_pb2.Broker) -> list[dict[str, Any]]:
+async def _configs(cluster: ConsoleCluster, broker: admin_pb2.Broker, text: str) -> list[dict[str, Any]]:
     """A broker's configs, which that broker alone knows; none of one that does not answer."""
     if broker.fenced:
         return []
@@ -219,7 +227,7 @@ async def _configs(cluster: ConsoleCluster, broker: admin_pb2.Broker) -> list[di
     try:
         asking.send(await cluster.kafka(lambda client: client.call(request, broker_id=broker.id)))
     except StopIteration as done:
-        return config_rows(done.value.entries)
+        return config_rows(done.value.entries, text)
     except (KafkaError, OSError, TimeoutError):
         return []
     raise AssertionError("one request is all that it asks")

@@ -23,9 +23,15 @@ def known(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-def config_rows(entries: Iterable[admin_pb2.ConfigEntry]) -> list[dict[str, Any]]:
-    """Configs of a topic or a broker, for configs.html."""
-    return [{"key": each.key, "value": each.value, "source": each.source, "doc": each.doc} for each in entries]
+def config_rows(entries: Iterable[admin_pb2.ConfigEntry], text: str = "") -> list[dict[str, Any]]:
+    """Configs of a topic or a broker, for configs.html: those that somebody set first; only those of whose key, value or meaning
+    `text` is a part, whatever its case."""
+    rows = [
+        {"key": each.key, "value": each.value, "source": each.source, "doc": each.doc}
+        for each in entries
+        if text.lower() in f"{each.key}\n{each.value}\n{each.doc}".lower()
+    ]
+    return sorted(rows, key=lambda row: row["source"] == "default")
 
 
 async def described_groups(

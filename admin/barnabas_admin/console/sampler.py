@@ -9,6 +9,7 @@ Read next:  history.py, charts.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from barnabas_admin.client import AdminClient
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
+from barnabas_admin.disks import read_totals
 from barnabas_admin.groups import describe_groups, list_groups
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST, metadata_request
@@ -30,8 +32,9 @@ PARTITIONS_MAX = 5_000
 GROUPS_MAX = 50
 """Groups that are described a look, by name."""
 
-TOPIC, ALL, LAG, ANSWER = "topic", "all", "lag", "answer"
-"""Kinds of series: end offsets of a topic, of all topics together; a group's lag; a broker's time to answer, ms."""
+TOPIC, ALL, LAG, ANSWER, DATA = "topic", "all", "lag", "answer", "data"
+"""Kinds of series: end offsets of a topic, of all topics together; a group's lag; a broker's time to answer, ms; the bytes of its
+replicas."""
 RECORDS = "records"
 
 
@@ -103,4 +106,7 @@ class Sampler:
             except (KafkaError, OSError, TimeoutError):
                 continue
             gauges[ANSWER, str(broker_id)] = (time.perf_counter() - began_s) * 1000
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):  # a gap in the line
+                totals = await read_totals(client, broker_id)
+                gauges[DATA, str(broker_id)] = sum(each.replica_bytes for each in totals)
         return counters, gauges

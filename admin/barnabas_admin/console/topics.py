@@ -36,6 +36,7 @@ TABS = ("partitions", "messages", "consumers", "config", "metrics", "explain")
 _LISTED_SORTS = ("name", "partitions", "under_replicated")
 """What a list of topics says already; the rest takes a description of each."""
 _SORTS = (*_LISTED_SORTS, "replication", "spread", "skew", "leader_skew")
+POLICY = "cleanup.policy"
 DESCRIBED_MAX = 1_000
 """Topics in one call of the admin service."""
 
@@ -64,14 +65,31 @@ async def topics(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     if sort in _LISTED_SORTS:
         listed.sort(key=lambda each: getattr(each, sort), reverse=is_down)
         page, pages, wanted = page_of(listed, query, TOPICS_PER_PAGE)
-        shown = await _topic_rows(cluster, [each.name for each in wanted], ids)
+        described = await _described(cluster, [each.name for each in wanted])
+        shown = [_topic_row(each, ids) for each in described]
     else:  # by what only a description shows: of all of them
-        rows = await _topic_rows(cluster, [each.name for each in listed], ids)
+        by_name = {each.name: each for each in await _described(cluster, [each.name for each in listed])}
+        rows = [_topic_row(each, ids) for each in by_name.values()]
         rows.sort(key=lambda row: row[sort], reverse=is_down)
         page, pages, shown = page_of(rows, query, TOPICS_PER_PAGE)
-    records = await _record_counts(cluster, shown)
+        described = [by_name[row["name"]] for row in shown]
+    records, sizes, rates = await asyncio.gather(
+        _record_counts(cluster, shown),
+        _leaders_sizes(cluster, described),
+        charts.read_rates(cluster.history, [row["name"] for row in shown]),
+    )
+    own = {row["name"]: row["overrides"].get(POLICY) for row in shown}
+    plain = next((name for name, policy in own.items() if policy is None), None)
+    default = "" if plain is None else await _default_policy(cluster, plain)
     for row in shown:
-        row["records"] = records.get(row["name"])
+        name = row["name"]
+        of_it = [size for each, size in sizes.items() if each.topic == name]
+        row |= {
+            "records": records.get(name),
+            "size_bytes": sum(of_it) if len(of_it) == row["partitions"] else None,
+            "rate": rates.get(name),
+            "policy": own[name] or default,
+        }
     return {
         "topics": shown,
         "total": len(listed),
@@ -108,7 +126,7 @@ async def topic(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
         found["clients"] = await told_by_clients(cluster, topic=name)
     elif tab == "config":
         entries = await cluster.admin(lambda admin: admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name))
-        found["configs"] = config_rows(entries)
+        found |= {"configs": config_rows(entries, query.get("q", "")), "q": query.get("q", "")}
     elif tab == "metrics":
         wanted = [("Records produced", "records/s", sampler.TOPIC, name)]
         found |= await charts.read_charts(cluster.history, query.get("span", "1h"), wanted)
@@ -137,12 +155,12 @@ async def tail(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     return {"topic": name, "q": query.get("q", "")} | await cluster.kafka(ask)
 
 
-async def _topic_rows(cluster: ConsoleCluster, names: Sequence[str], ids: Sequence[int]) -> list[dict[str, Any]]:
+async def _described(cluster: ConsoleCluster, names: Sequence[str]) -> list[admin_pb2.Topic]:
     """One that was deleted meanwhile is left out."""
 
-    def ask(admin: AdminClient) -> list[dict[str, Any]]:
+    def ask(admin: AdminClient) -> list[admin_pb2.Topic]:
         return [
-            _topic_row(topic, ids)
+            topic
             for first in range(0, len(names), DESCRIBED_MAX)
             for topic in admin.describe_topics(names[first : first + DESCRIBED_MAX])
             if not topic.HasField("error")
@@ -180,7 +198,7 @@ async def _partitions(cluster: ConsoleCluster, described: Any) -> dict[str, Any]
         offsets = await cluster.kafka(lambda client: _offsets(client, living))
     except (KafkaError, OSError, TimeoutError) as error:
         note = f"Offsets are not known: {error}"
-    sizes = await _leaders_sizes(cluster, described)
+    sizes = await _leaders_sizes(cluster, [described])
     rows = []
     for each in described.partitions:
         first, end = offsets.get(each.partition, (None, None))
@@ -196,7 +214,7 @@ async def _partitions(cluster: ConsoleCluster, described: Any) -> dict[str, Any]
                 "start": first,
                 "end": end,
                 "records": None if end is None or first is None else end - first,
-                "size_bytes": sizes.get(each.partition),
+                "size_bytes": sizes.get(TopicPartition(name, each.partition)),
                 "is_preferred_leader": bool(each.replicas) and each.leader == each.replicas[0],
                 "is_under_replicated": "under-replicated" in each.flags,
                 "flags": list(each.flags),
@@ -312,18 +330,25 @@ async def _offsets(client: ClusterClient, wanted: Sequence[TopicPartition]) -> d
     return {each.partition: found for each, found in (await _all_offsets(client, wanted)).items()}
 
 
-async def _leaders_sizes(cluster: ConsoleCluster, described: admin_pb2.Topic) -> dict[int, int]:
-    """Partition -> bytes of its leader's replica, of those whose leaders answer."""
-    led: dict[int, list[int]] = {}
-    for each in described.partitions:
-        if each.leader >= 0:
-            led.setdefault(each.leader, []).append(each.partition)
+async def _leaders_sizes(cluster: ConsoleCluster, described: Sequence[admin_pb2.Topic]) -> dict[TopicPartition, int]:
+    """Bytes of the leaders' replicas, of those whose leaders answer: each is asked once."""
+    led: dict[int, list[TopicPartition]] = {}
+    for topic in described:
+        for each in topic.partitions:
+            if each.leader >= 0:
+                led.setdefault(each.leader, []).append(TopicPartition(topic.name, each.partition))
 
-    async def of_leader(broker_id: int, partitions: list[int]) -> dict[int, int]:
+    async def of_leader(broker_id: int, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         try:
-            return await cluster.kafka(lambda client: read_replica_sizes(client, broker_id, described.name, partitions))
+            return await cluster.kafka(lambda client: read_replica_sizes(client, broker_id, partitions))
         except (KafkaError, OSError, TimeoutError):
             return {}
 
     answers = await asyncio.gather(*(of_leader(*each) for each in led.items()))
     return {partition: size for answer in answers for partition, size in answer.items()}
+
+
+async def _default_policy(cluster: ConsoleCluster, name: str) -> str:
+    """The cleanup policy of a topic that has none of its own."""
+    entries = await cluster.admin(lambda admin: admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name))
+    return next((each.value for each in entries if each.key == POLICY), "")

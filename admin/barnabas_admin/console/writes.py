@@ -8,6 +8,7 @@ Read next:  application.py, which shows and takes the forms.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.questions import config_rows
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group
+from barnabas_admin.when import parse_when
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import known_code
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -31,6 +33,20 @@ from barnabas_wire.kafka.messages.offset_commit import (
 from barnabas_wire.rpc import admin_pb2
 
 FIELDS_MAX = 2_000
+RETENTION_MS = "retention.ms"
+USUAL: tuple[dict[str, Any], ...] = (
+    {"key": "cleanup.policy", "title": "Old records", "choices": ("delete", "compact", "compact,delete")},
+    {"key": RETENTION_MS, "title": "Keep for", "choices": (), "example": "7d, 12h, or milliseconds; -1 for ever"},
+    {"key": "retention.bytes", "title": "Keep at most, bytes of a partition", "choices": (), "example": "-1: no bound"},
+    {"key": "min.insync.replicas", "title": "In-sync replicas that acks=all needs", "choices": (), "example": "2"},
+    {
+        "key": "compression.type",
+        "title": "Compression",
+        "choices": ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    },
+)
+"""Configs that have fields of their own in the form of a new topic."""
+_SPAN = re.compile(r"\d+(ms|s|m|h|d)")
 COMMIT_BY_NAME_VERSION_MAX = 9
 """From version 10 on topics go by id."""
 
@@ -63,9 +79,16 @@ async def _nothing(cluster: ConsoleCluster, fields: Fields) -> dict[str, Any]:
     return {}
 
 
+async def _show_usual(cluster: ConsoleCluster, fields: Fields) -> dict[str, Any]:
+    return {"usual": USUAL}
+
+
 async def _create_topic(cluster: ConsoleCluster, fields: Fields) -> str:
     name = fields.get("name", "").strip()
-    configs = dict(_config_lines(fields.get("configs", "")))
+    usual = {each["key"]: fields[each["key"]].strip() for each in USUAL}
+    if _SPAN.fullmatch(usual[RETENTION_MS]):
+        usual[RETENTION_MS] = str(-parse_when(f"-{usual[RETENTION_MS]}", now_ms=0))
+    configs = {key: value for key, value in usual.items() if value} | dict(_config_lines(fields.get("configs", "")))
     partitions, replicas = _optional(fields, "partitions"), _optional(fields, "replicas")
     (outcome,) = await cluster.admin(
         lambda admin: admin.create_topics([name], partitions=partitions, replication_factor=replicas, configs=configs)
@@ -214,7 +237,7 @@ def _header_lines(text: str) -> tuple[tuple[str, bytes | None], ...]:
 
 
 FORMS: dict[str, tuple[str, Write]] = {
-    "/topics/new": ("topic_new", Write(_nothing, _create_topic)),
+    "/topics/new": ("topic_new", Write(_show_usual, _create_topic)),
     "/topics/{topic}/delete": ("topic_delete", Write(_nothing, _delete_topic)),
     "/topics/{topic}/config": ("topic_config", Write(_show_config, _set_config)),
     "/topics/{topic}/produce": ("produce", Write(_nothing, _produce)),

@@ -219,6 +219,57 @@ def test_records_are_filtered_as_the_command_line_does_and_shown_by_field(
     assert ["u3", '{"code": "JFK"}', "3"] in [each["fields"] for each in table["rows"]]
 
 
+def test_usual_settings_have_fields_and_the_list_shows_bytes_policy_and_rate(
+    console: Console, cluster: LocalCluster
+) -> None:
+    form = {
+        "cleanup.policy": "compact",
+        "retention.ms": "2h",
+        "min.insync.replicas": "1",
+        "configs": "segment.ms=60000",
+    }
+    assert console.post("/topics/new", name="usual", partitions="2", replicas="3", **form).status_code == 303
+    assert "Keep for" in console.client.get("/topics/new").text
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce("usual", b"x" * 1000, b"key")
+    assert producer.flush(30) == 0
+
+    def row(name: str) -> dict[str, Any]:
+        return next(each for each in console.client.get("/topics.json").json()["topics"] if each["name"] == name)
+
+    found = row("usual")
+    assert found["overrides"] == {
+        "cleanup.policy": "compact",
+        "retention.ms": "7200000",
+        "min.insync.replicas": "1",
+        "segment.ms": "60000",
+    }
+    assert found["policy"] == "compact" and row(TOPIC)["policy"] == "delete"
+    assert found["size_bytes"] > 1000
+    assert eventually(lambda: row("usual")["rate"] is not None, within_s=120), "the second look gives a rate"
+
+
+def test_configs_that_somebody_set_come_first_and_are_searched(console: Console) -> None:
+    broker = console.client.get("/brokers/1.json").json()["configs"]
+    is_default = [each["source"] == "default" for each in broker]
+    assert not is_default[0] and is_default == sorted(is_default)
+    found = console.client.get("/brokers/1.json?q=RETENTION").json()["configs"]
+    assert {"log.retention.ms", "log.retention.bytes"} <= {each["key"] for each in found} and len(found) < len(broker)
+    page = console.client.get("/brokers/1").text
+    assert "log.retention.bytes" not in page and f"Show all {len(broker)}" in page
+    assert "log.retention.bytes" in console.client.get("/brokers/1?all=yes").text
+    found = console.client.get("/topics/seen.json?tab=config&q=retention.ms").json()["configs"]
+    assert found[0]["key"] == "retention.ms", "it was set"
+
+
+def test_what_was_written_together_is_one_event_with_the_topics_name(console: Console) -> None:
+    events = console.client.get("/events.json").json()["events"]
+    made = next(each for each in events if each["sentence"].startswith("Topic seen was created with 3 partitions"))
+    assert made["more"] == "/topics/seen" and made["count"] >= 5
+    assert made["records"][0]["kind"] == "TopicRecord"
+    assert made["sentence"] in console.client.get("/events").text
+
+
 def test_nothing_is_fetched_before_it_is_asked_for(console: Console) -> None:
     assert console.client.get("/topics/seen.json?tab=messages").json()["found"] is None
 
@@ -372,5 +423,7 @@ def test_charts_show_what_the_console_saw(console: Console) -> None:
     assert days[0]["records"] >= 1
     assert console.client.get("/?span=6h").status_code == 200
     assert console.client.get("/?span=week").status_code == 400
+    assert eventually(lambda: any(each["points"] for each in console.client.get("/brokers.json").json()["charts"]))
+    assert [each["unit"] for each in console.client.get("/brokers/1.json").json()["charts"]] == ["ms", "MiB"]
     overview = console.client.get("/tv.json").json()
     assert overview["charts"][0]["unit"] == "records/s"
