@@ -1,6 +1,6 @@
-"""`barnabas console`: the web console of one cluster, in a process of its own.
+"""`barnabas console`: the web console of one cluster, or of every profile's, in a process of its own.
 
-May touch:  one listening socket.     Must not touch: the cluster, but by the console's clients.
+May touch:  listening sockets.        Must not touch: the cluster, but by the console's clients.
 Invariants: it listens on loopback unless an address is given; what is missing of its extra is said before anything is opened.
 Read next:  ../console/application.py.
 """
@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import sqlite3
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,10 @@ from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
 
+    from barnabas_admin.console.history import History
     from barnabas_wire.run_journal import Journal
 
 DEFAULT_PORT = 28080
@@ -60,6 +63,12 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
     help="Show nothing before a user of the cluster has signed in, with that user's rights.",
 )
 @click.option(
+    "--profiles",
+    "has_profiles",
+    is_flag=True,
+    help="Show every cluster of `barnabas profile list`, each at a port of its own from --port on, with links between them.",
+)
+@click.option(
     "--certificate", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="TLS: the chain, PEM."
 )
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="TLS: the private key, PEM.")
@@ -75,6 +84,7 @@ def console(
     journal_file: Path | None,
     no_history: bool,
     has_sign_in: bool,
+    has_profiles: bool,
     certificate: str | None,
     key: str | None,
     allow_remote: bool,
@@ -99,49 +109,95 @@ def console(
         import uvicorn
 
         from barnabas_admin.console.application import make_application
-        from barnabas_admin.console.history import History
         from barnabas_admin.console.sign_in import SignIn
     except ImportError as error:
         raise AdminError(f"the console needs more: {error}", hint="pip install 'barnabas[console]'") from None
+    if has_profiles and (history_file or journal_file):
+        raise WrongUsage(
+            "--profiles shows several clusters: each has a history of its own, and none is a simulated run"
+        )
     journal = None if journal_file is None else _read(journal_file)
-    cluster = None
-    if journal is None or has_sign_in or invocation.knows_cluster():
-        cluster = invocation.console_cluster()
-    if has_sign_in:
-        invocation.console_cluster_as("", "")  # refused now, not at the first who comes
-    listening = _listen(host, port)
-    history = None
-    if not no_history and cluster is not None:
-        path = history_file or default_history_file(invocation.admin_addresses())
-        try:
-            history = History(path)
-        except (sqlite3.Error, OSError) as error:
-            raise AdminError(
-                f"{path} cannot be used as the console's history: {error}",
-                hint="name another file with --history, or start with --no-history",
-            ) from None
-    application: Starlette = make_application(
-        cluster,
-        journal=journal,
-        history=history,
-        sign_in=SignIn(invocation.console_cluster_as) if has_sign_in else None,
-        is_read_only=read_only,
-        hosts=[host, *names],
-    )
-    address = f"{'https' if certificate else 'http'}://{address_of(*listening.getsockname()[:2])}"
-    if invocation.is_json:
-        print_json({"event": "listening", "address": address, "read_only": read_only})
-    else:
-        print_line(f"console at {address}{' (read-only)' if read_only else ''}; Ctrl-C ends it")
-    settings = uvicorn.Config(
-        application,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-    )
-    uvicorn.Server(settings).run(sockets=[listening])
+    invocations = _of_profiles(invocation) if has_profiles else {"": invocation}
+    listening = {name: _listen(host, port + number if port else 0) for number, name in enumerate(invocations)}
+    ports = {name: each.getsockname()[1] for name, each in listening.items()} if has_profiles else {}
+    servers = []
+    for name, each in invocations.items():
+        cluster = None
+        if journal is None or has_sign_in or each.knows_cluster():
+            cluster = each.console_cluster()
+        if has_sign_in:
+            each.console_cluster_as("", "")  # refused now, not at the first who comes
+        application: Starlette = make_application(
+            cluster,
+            journal=journal,
+            history=None if no_history or cluster is None else _history(each, history_file),
+            sign_in=SignIn(each.console_cluster_as) if has_sign_in else None,
+            is_read_only=read_only,
+            hosts=[host, *names],
+            clusters=ports,
+            own_name=name,
+        )
+        settings = uvicorn.Config(
+            application,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
+        servers.append(uvicorn.Server(settings))
+        address = f"{'https' if certificate else 'http'}://{address_of(*listening[name].getsockname()[:2])}"
+        if invocation.is_json:
+            shown = {"event": "listening", "address": address, "read_only": read_only}
+            print_json(shown | ({"profile": name} if has_profiles else {}))
+        else:
+            of = f" of {name}" if has_profiles else ""
+            print_line(f"console{of} at {address}{' (read-only)' if read_only else ''}; Ctrl-C ends it")
+    _serve(servers, list(listening.values()))
+
+
+def _of_profiles(invocation: Invocation) -> dict[str, Invocation]:
+    """One for each profile, by name. Raises WrongUsage where there is none."""
+    from barnabas_admin.known_clusters import read_profiles
+
+    names = sorted(read_profiles().named)
+    if not names:
+        raise WrongUsage("there is no profile", hint="`barnabas profile create NAME --admin HOST:PORT` makes one")
+    output = "json" if invocation.is_json else "text"
+    return {
+        name: Invocation(output=output, admin=None, brokers=None, timeout_s=invocation.timeout_s, profile=name)
+        for name in names
+    }
+
+
+def _history(invocation: Invocation, file: Path | None) -> History:
+    from barnabas_admin.console.history import History
+
+    path = file or default_history_file(invocation.admin_addresses())
+    try:
+        return History(path)
+    except (sqlite3.Error, OSError) as error:
+        raise AdminError(
+            f"{path} cannot be used as the console's history: {error}",
+            hint="name another file with --history, or start with --no-history",
+        ) from None
+
+
+def _serve(servers: list[uvicorn.Server], listening: list[socket.socket]) -> None:
+    """Serve until a signal: the first server in this thread, which signals come to, the others in threads of their own."""
+    others = [
+        threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="console")
+        for server, sock in zip(servers[1:], listening[1:], strict=True)
+    ]
+    for thread in others:
+        thread.start()
+    try:
+        servers[0].run(sockets=listening[:1])
+    finally:
+        for server in servers[1:]:
+            server.should_exit = True
+        for thread in others:
+            thread.join()
 
 
 def _read(path: Path) -> Journal:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -107,18 +107,22 @@ def make_application(
     sign_in: SignIn | None = None,
     is_read_only: bool = False,
     hosts: Collection[str] = (),
+    clusters: Mapping[str, int] | None = None,
+    own_name: str = "",
 ) -> Starlette:
     """The console of one cluster, of a simulated run, or of both.
 
     cluster: None shows the run alone. journal: the run that `/sim` steps through; None has no such page. history: filled while the
     console runs. sign_in: nobody sees a page without; None lets everybody in who reaches it. hosts: names it may be asked by,
-    beside the loopback's.
+    beside the loopback's. clusters: name -> port of the consoles that are linked, with this one's `own_name` among them.
     """
     environment = _environment(is_read_only=is_read_only)
     environment.globals |= {
         "has_sign_in": sign_in is not None,
         "has_cluster": cluster is not None,
         "has_run": journal is not None,
+        "clusters": clusters or {},
+        "own_name": own_name,
     }
     routes = []
     if cluster is not None:
@@ -367,6 +371,7 @@ def _render(
         query=dict(request.query_params),
         theme=theme if theme in THEMES else "system",
         themes=THEMES,
+        origin=f"{request.url.scheme}://{_bracketed(request.url.hostname or '')}",
         token=token,
         signed_in=session,
     )
@@ -374,6 +379,11 @@ def _render(
     if known != token:
         _set_cookie(response, request, TOKEN_COOKIE, token)
     return response
+
+
+def _bracketed(host: str) -> str:
+    """A host as an address has it."""
+    return f"[{host}]" if ":" in host else host
 
 
 async def _choose_theme(request: Request) -> Response:

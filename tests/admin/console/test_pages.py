@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -392,6 +397,28 @@ def test_a_read_only_console_has_no_form(cluster: LocalCluster) -> None:
         assert console.client.get("/topics/more").status_code == 404
     finally:
         console.close()
+
+
+def test_every_profile_has_a_console_that_links_to_the_others(cluster: LocalCluster, tmp_path: Path) -> None:
+    known = {name: {"admin": cluster.admin_addresses} for name in ("prod", "test")}
+    (tmp_path / "barnabas").mkdir()
+    profiles = {"api_version": "v1", "current": None, "profiles": known}
+    (tmp_path / "barnabas" / "profiles.json").write_text(json.dumps(profiles))
+    command = [sys.executable, "-m", "barnabas_admin.main", "console", "--profiles", "--no-history", "--port", "0"]
+    environment = os.environ | {"XDG_CONFIG_HOME": str(tmp_path)}
+    process = subprocess.Popen([*command, "-o", "json"], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        told = [json.loads(process.stdout.readline()) for _ in known]
+        assert [each["profile"] for each in told] == ["prod", "test"]
+        for each in told:
+            page = httpx.get(each["address"], timeout=60).text
+            assert all(f'<a href="{other["address"]}/"' in page for other in told)
+            assert f'<a href="{each["address"]}/" aria-current="true">{each["profile"]}</a>' in page
+    finally:
+        process.terminate()
+        assert process.wait(60) is not None
+        process.stdout.close()
 
 
 def test_a_console_beyond_loopback_wants_a_word(cluster: LocalCluster) -> None:
