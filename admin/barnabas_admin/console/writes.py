@@ -21,7 +21,7 @@ from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.questions import config_rows
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.groups import describe_group
-from barnabas_admin.when import parse_when
+from barnabas_admin.time_argument import parse_time
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import known_code
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -87,7 +87,7 @@ async def _create_topic(cluster: ConsoleCluster, fields: Fields) -> str:
     name = fields.get("name", "").strip()
     usual = {each["key"]: fields[each["key"]].strip() for each in USUAL}
     if _SPAN.fullmatch(usual[RETENTION_MS]):
-        usual[RETENTION_MS] = str(-parse_when(f"-{usual[RETENTION_MS]}", now_ms=0))
+        usual[RETENTION_MS] = str(-parse_time(f"-{usual[RETENTION_MS]}", now_ms=0))
     configs = {key: value for key, value in usual.items() if value} | dict(_config_lines(fields.get("configs", "")))
     partitions, replicas = _optional(fields, "partitions"), _optional(fields, "replicas")
     (outcome,) = await cluster.admin(
