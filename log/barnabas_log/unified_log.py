@@ -120,6 +120,8 @@ class UnifiedLog:
         """Of the cleaner, while its record may be on disk."""
         self.untimed: tuple[int, ...] = ()
         """Base offsets of segments that seem old enough to go, once their records are known to be: see retiring.py."""
+        self.due_start = _OFFSET_ZERO
+        """Where the last retention wants the log to start, once that is saved: see retiring.py."""
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
         self.damage: tuple[DamagedRange, ...] = ()

@@ -27,7 +27,6 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.follower.fetcher_pool import FetcherPool
-from barnabas_replication.follower.log_starts import RisingLogStarts
 from barnabas_replication.follower.peer import PeerFactory
 from barnabas_replication.hosting.hosted import HostedPartitions
 from barnabas_replication.hosting.hosting import Hosting
@@ -103,7 +102,6 @@ class ReplicaManager(LogManagerListener):
         self._events: ReplicaEvents[Partition] = ReplicaEvents(lambda: loop.call_soon(self._obey))
         self._partitions = self.hosted.partitions
         self._proposals = IsrProposals(controller, now_ms=self.hosted.now_ms)
-        self._rising_starts = RisingLogStarts(logs)
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self.throttle = ReplicationThrottle()
         self._listener = listener or ReplicaListener()
@@ -344,7 +342,7 @@ class ReplicaManager(LogManagerListener):
         if events.starts:
             starts, events.starts = events.starts, {}
             for partition, offset in starts.items():
-                self._rising_starts.note(partition.log, offset)
+                self._logs.rising_starts.note(partition.log, offset)
         if events.suspected:
             suspected, events.suspected = events.suspected, {}
             for partition, offset in suspected.items():
@@ -415,7 +413,6 @@ class ReplicaManager(LogManagerListener):
                 tasks.create_task(self._hosting.run())
                 tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
-                tasks.create_task(self._rising_starts.run())
                 tasks.create_task(self._checkpoint_high_watermarks())
                 self.fetchers.start(tasks)
         finally:

@@ -45,7 +45,9 @@ class Ordeal:
         self.random = Random(seed)
         self.disk = SimulatedDisk(DiskFaults(flush_s=0.0), Random(seed))
         self.config = make_config(
-            segment_bytes=self.random.choice([400, 1500]), index_interval_bytes=self.random.choice([0, 300])
+            segment_bytes=self.random.choice([400, 1500]),
+            index_interval_bytes=self.random.choice([0, 300]),
+            retention_bytes=self.random.choice([-1, 600]),
         )
         self.written: list[Written] = []
         self.neighbours: set[tuple[Written, Written]] = set()
@@ -123,8 +125,9 @@ class Ordeal:
     def commit(self) -> None:
         self.log.update_high_watermark(Offset(self.random.randint(self.log.log_start_offset, self.log.log_end_offset)))
 
-    def delete_records(self) -> None:
-        self.log.delete_records_before(Offset(self.random.randint(self.log.log_start_offset, self.log.high_watermark)))
+    async def delete_records(self) -> None:
+        offset = Offset(self.random.randint(self.log.log_start_offset, self.log.high_watermark))
+        await self.manager.checkpoints.raise_log_starts({self.log: offset})
 
     async def retire(self) -> None:
         await self.manager.apply_retention()
@@ -159,7 +162,7 @@ class Ordeal:
         headers = [header for _, header in iterate_batches(content(log))]
         found = [Written(each.base_offset, each.next_offset, each.partition_leader_epoch) for each in headers]
         if self.is_beginning_durable or not is_power_cut:
-            assert log.log_start_offset <= start and log.log_end_offset >= sure_end
+            assert log.log_start_offset == start and log.log_end_offset >= sure_end
             kept = [each for each in self.written if start < each.next_offset <= sure_end]
             assert [each for each in found if start < each.next_offset <= sure_end] == kept
         assert self.neighbours.issuperset(pair for pair in pairwise(found) if pair[0].epoch >= pair[1].epoch)

@@ -368,6 +368,25 @@ async def test_a_checkpoint_that_found_no_room_leaves_the_old_files_right() -> N
         assert b"t 0 1" in disk.names["d/recovery-point-offset-checkpoint"].content and not log.leader_epochs.is_dirty
 
 
+async def test_retention_makes_room_where_no_checkpoint_can_say_so_first() -> None:
+    disk = FullDisk()
+    config = LogConfig(segment_bytes=300, retention_bytes=400)
+    async with managed(disk, reserve_bytes=0) as (manager, _):
+        log = manager.get_or_create(TP, TOPIC_ID, config)
+        for _ in range(12):
+            append(log)
+            manager.request_flush(log)
+            await turns()
+        log.update_high_watermark(log.log_end_offset)
+        disk.left = 5
+        await manager.apply_retention()
+        start = log.log_start_offset
+        assert manager.health.full_directories == ["d"] and start > 0 and log.base_offsets[0] == start
+    for seed in range(10):  # of each name a power cut leaves the old or the new where that is not flushed
+        async with managed(disk.crash(Random(seed))) as (manager, _):
+            assert manager.logs[TP].log_start_offset == start
+
+
 async def test_a_start_on_a_full_disk_opens_what_is_there() -> None:
     disk = FullDisk()
     async with managed(disk) as (manager, _):

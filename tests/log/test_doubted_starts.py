@@ -124,6 +124,7 @@ async def test_a_doubt_outlives_a_kill_until_it_is_settled() -> None:
     await manager.checkpoints.write_offsets()
     again = await started(disk)
     assert doubted(again) == {NAME, OTHER}
+    again.logs[NAME].update_high_watermark(Offset(5))
     await again.checkpoints.raise_log_starts({again.logs[NAME]: Offset(5)})
     again = await started(disk)
     assert doubted(again) == {NAME, OTHER} and again.logs[NAME].log_start_offset == 5, "the twin names it"

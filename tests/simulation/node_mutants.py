@@ -560,6 +560,11 @@ def _deletion_is_answered_without_the_eligible(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(HostedPartitions, "eligible_elsewhere", lambda self, partition: {})
 
 
+def _retention_tells_of_a_start_before_it_is_saved(patch: pytest.MonkeyPatch) -> None:
+    changes = (("if not may_block:\n", "if False:\n"), ("log.durability.sync_names()", "pass"))
+    patch.setattr(retiring, "apply_retention", _rewritten(retiring.apply_retention, *changes))
+
+
 def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
     original = retention.deletable_count
 
@@ -831,6 +836,11 @@ MUTANTS = (
         "a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush, story=stories.BegunAnew
     ),
     NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),
+    NodeMutant(
+        "retention tells of a start before it is saved",
+        _retention_tells_of_a_start_before_it_is_saved,
+        story=stories.TrimmedEverywhere,
+    ),
     NodeMutant("a silent follower keeps its place in the ISR", _silent_follower_keeps_its_place),
     NodeMutant("a silent follower counts as about to join", _silent_follower_counts_as_about_to_join),
     NodeMutant("loaded logs are shortened by the defaults", _loaded_logs_are_shortened_by_the_defaults),

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreateTopics,
@@ -32,7 +33,7 @@ from barnabas_simulation.rot import _batches_of
 from barnabas_simulation.scripted import CALM, STEPS_MAX
 from barnabas_simulation.swarm import HAUNT_EVERY_S, ONE_BATCH_BYTES, Slant, Swarm
 from barnabas_simulation.workload import Client, Producer
-from barnabas_wire.kafka.ids import BrokerId, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.records.batch import CRC_START
 
 SEED = 39
@@ -332,6 +333,45 @@ class MovedAwayAndBack(Story):
             self.cut_power(node)
             await self.move(everywhere)
             node.start()
+
+
+class TrimmedEverywhere(Story):
+    """Retention moves the log start of every replica, an operator deletes less than that, and all nodes lose their power with the answer.
+    Their disks may have the old names of the segments that retention took: a start that counted is one that was saved."""
+
+    like = replace(BUSY, logs=replace(BUSY.logs, segment_bytes=400, topic_retention_bytes=600, checkpoint_s=4.0))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        await asyncio.sleep(1.0)
+        (client,) = self.clients
+        client.stop()  # a flush makes the new names durable
+        await self.until(lambda: client.is_done)
+        for round_ in range(4):
+            await self.until(lambda: len(self._logs()) == len(self.nodes))
+            await self.until_in_sync()
+            producer = Producer(10_000 + round_)
+            for _ in range(60):
+                await client._write(producer)
+            before = max(log.log_start_offset for log in self._logs())
+            await self.until(
+                lambda before=before: min(log.log_start_offset for log in self._logs()) > before,  # type: ignore[misc]
+                every_s=0.001,
+            )
+            led = self.leader.replicas.partition(NAME)
+            assert led is not None, "it leads"
+            await self.operators._delete_records(self.leader.id, led, Offset(led.log.log_start_offset - 1))
+            for node in self.nodes:
+                self.cut_power(node)
+            await asyncio.sleep(0.2)
+            for node in self.nodes:
+                node.start()
+        await self.until(lambda: len(self._logs()) == len(self.nodes))
+        await self.until_in_sync()
+
+    def _logs(self) -> list[UnifiedLog]:
+        replicas = [node.replicas.partition(NAME) for node in self.nodes if node.is_up]
+        return [replica.log for replica in replicas if replica is not None]
 
 
 def _files(node: SimulatedNode, directory: str) -> int:

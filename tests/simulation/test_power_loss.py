@@ -23,7 +23,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("form", ["all", "one"])
 def test_a_power_cut_loses_nothing_that_was_acknowledged(form: Form) -> None:
-    done = run(form, seed=3, cycles=5)
+    done = run(form, seed=2, cycles=5)
     assert done.broken is None, f"seed {done.seed}: {done.broken!r}"
     assert done.cuts == 5 and done.acknowledged > 20
 

@@ -1,7 +1,8 @@
 """The checkpoint files of a broker's log directories are written: when, and what a failure to write one means.
 
 May touch:  asyncio, the directories.  Must not touch: peers, what a log contains.
-Invariants: the recovery point on disk is never above what is durable; a log start moves only once its file says so.
+Invariants: the recovery point on disk is never above what is durable; a log start rises only once its file says so, be it by
+            DeleteRecords, with the leader's, or by retention.
 Read next:  saved_offsets.py, which knows the files of one directory; manager.py, which says when.
 """
 
@@ -51,7 +52,11 @@ class Checkpointing:
         """
         failed = {log for log in starts if (home := self._homes.directories.get(log)) is None or home.error is not None}
         for directory in self._health.directories:
-            here = {log: offset for log, offset in starts.items() if self._homes.directories.get(log) is directory}
+            here = {
+                log: min(offset, log.high_watermark)  # a file that says more would empty a log that is cut meanwhile
+                for log, offset in starts.items()
+                if self._homes.directories.get(log) is directory
+            }
             if not here or directory.error is not None:
                 continue
             rising = directory.saved.rising_log_starts

@@ -34,6 +34,7 @@ from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.directories.manager_stats import LogManagerStats
 from barnabas_log.directories.refills import Refills
 from barnabas_log.directories.removals import DELETE_SUFFIX, Removals
+from barnabas_log.directories.rising_starts import RisingLogStarts
 from barnabas_log.directories.topic_witness import Fate, fate_of
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, OutOfDescriptors, StorageFailed
@@ -111,6 +112,8 @@ class LogManager:
         """Checks and repairs of logs that serve."""
         self.checkpoints = Checkpointing(disk=disk, homes=self._homes, health=self.health)
         """Writes offsets beside the logs."""
+        self.rising_starts = RisingLogStarts(self._begin_later)
+        """Moves log starts up."""
         self._removals = Removals(disk)
         self.refills = Refills(
             disk=disk,
@@ -201,6 +204,7 @@ class LogManager:
             tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.checkpoints.write_offsets))
             tasks.create_task(self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers))
             tasks.create_task(self._removals.run())
+            tasks.create_task(self.rising_starts.run())
             if config.is_cleaner_enabled:
                 tasks.create_task(self.cleaner.run())
             tasks.create_task(self._every(config.free_check_interval_ms, self.check_free_space, first_ms=0))
@@ -573,6 +577,8 @@ class LogManager:
         if log in self._homes.directories:
             if log.is_retention_owed:
                 self._retire(log)
+                if log.due_start > log.log_start_offset:
+                    self.rising_starts.note(log, log.due_start)
             self.health.listener.on_flushed(log)
 
     # -- damage ----------------------------------------------------------------------------------------------------
@@ -610,6 +616,7 @@ class LogManager:
 
     async def apply_retention(self) -> None:
         """Look at every log once, a few per turn of the loop."""
+        due: dict[UnifiedLog, Offset] = {}
         for number, log in enumerate(list(self._homes.logs.values())):
             if number % _RETENTION_SLICE == _RETENTION_SLICE - 1:
                 await asyncio.sleep(0)
@@ -617,6 +624,18 @@ class LogManager:
                 self._retire(log)
                 if log.untimed and await self._judge_times(log):
                     self._retire(log)
+                if log.due_start > log.log_start_offset:
+                    due[log] = log.due_start
+        await self._begin_later(due)
+
+    async def _begin_later(self, starts: Mapping[UnifiedLog, Offset]) -> None:
+        """Move the starts of logs up, durably, and retire what lies before them."""
+        failed = await self.checkpoints.raise_log_starts(starts)
+        for log in starts:
+            directory = self._homes.directories.get(log)
+            if directory is not None and not log.is_failed:
+                # A full disk may have no space to save a start, and is to get some.
+                self._retire(log, may_block=log in failed and not directory.has_space)
 
     async def _judge_times(self, log: UnifiedLog) -> bool:
         """Read the true times of the segments that seem old; whether the log may be looked at again."""
@@ -639,11 +658,11 @@ class LogManager:
             self.repairs.request_check(log, base_offset)
         return log in self._homes.directories and not log.is_failed
 
-    def _retire(self, log: UnifiedLog) -> None:
+    def _retire(self, log: UnifiedLog, *, may_block: bool = False) -> None:
         try:
             judges_age = self._may_judge_age()
             self.stats.segments_retired += retiring.apply_retention(
-                log, self._clock_ms(), may_block=False, judges_age=judges_age
+                log, self._clock_ms(), may_block=may_block, judges_age=judges_age
             )
         except (StorageFailed, OutOfDescriptors):
             return  # the log has informed its listener, or is looked at again next time

@@ -1,7 +1,7 @@
 """The old segments of one log go: what retention.py allows, retired from the log.
 
 May touch:  the log it is given, on the loop that owns it.      Must not touch: asyncio, the files (their removal comes later).
-Invariants: the log start moves with the segments; the newest segment whose name is durable stays.
+Invariants: no segment goes before it is durable that the log starts after it; the newest segment whose name is durable stays.
 Read next:  retention.py (which may go), manager.py (when).
 """
 
@@ -20,13 +20,16 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
 
     What seems to go by its age is read first, for the headers of its batches may not prove that (true_times.py): here, or with
     may_block=False by the caller, in a disk thread, for the segments that are in `log.untimed` then; they do not go before.
+    Likewise the log start: a power cut may bring retired segments back, and it has been told to others by then. Here their going
+    is flushed in this turn; with may_block=False only what lies before the start goes, and `log.due_start` says where the log is
+    to start once the caller has saved that.
     `judges_age`: whether the clock that `now_ms` is of may be believed; else nothing goes by time.
 
     The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
     `is_retention_owed`, and a flush is asked for.
     """
     log.is_retention_owed = False
-    log.untimed = ()
+    log.untimed, log.due_start = (), log.log_start_offset
     if judges_age:
         log.tail.now_ms = max(log.tail.now_ms, now_ms)
     config = log.config
@@ -62,13 +65,19 @@ def apply_retention(log: UnifiedLog, now_ms: int, *, may_block: bool = True, jud
     if count >= named:
         log.is_retention_owed = True
         log.tail.listener.on_segment_rolled(log)
-        count = named - 1
-        if count <= 0:
-            return 0
+        count = max(named - 1, 0)
+    log.due_start = max(log.log_start_offset, segments[count].base_offset)
+    if not may_block:
+        while count and segments[count].base_offset > log.log_start_offset:
+            count -= 1
+    if not count:
+        return 0
     try:
         log.end_swap()
         for segment in segments.take_oldest(count):
             log.retire(segment, delay_ms=config.file_delete_delay_ms)
+        if segments[0].base_offset > log.log_start_offset:
+            log.durability.sync_names()
     except OSError as error:
         raise log.tail.failed_by(error) from error
     log.begin_with_oldest()

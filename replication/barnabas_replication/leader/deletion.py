@@ -4,7 +4,7 @@ May touch:  asyncio, the logs' manager, partitions.      Must not touch: network
 Invariants: what is answered as deleted is deleted on every live replica and on every eligible one, and in the checkpoint files of
             all of them: no clean election and no kill brings it back; nothing above the high watermark is deleted; nothing is
             while an eligible replica is away.
-Read next:  partition.py; barnabas_log/directories/manager.py, `raise_log_starts`.
+Read next:  partition.py; barnabas_log/directories/checkpointing.py, `raise_log_starts`.
 
 As in Kafka, a follower learns the leader's log start with a fetch answer and reports its own with a later fetch. Unlike Kafka's,
 ours writes its checkpoint first: Kafka writes it once a minute, so records come back after a kill of all brokers.
@@ -14,7 +14,7 @@ step more. This also sees brokers that are fenced meanwhile: nobody waits for on
 move when they fetch again, and are taken into the ISR only then (isr_changes.py).
 
 Retention needs none of this: whoever is elected applies it too. So it goes on while an eligible replica is away, and is the way to
-free disk then.
+free disk then. But where it has moved a log start, that counts here like any other: it is saved first, too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def delete_records(
 
     Args:
         answer_followers: answers the parked fetches of its followers now, so that they hear of the new log start.
-        raise_log_starts: see LogManager.raise_log_starts.
+        raise_log_starts: see Checkpointing.raise_log_starts.
     Returns, in the order asked: the lowest log start of the replicas that live or may be elected, or why it is not known to be there.
     """
     results: list[Offset | KafkaError] = [Offset(0)] * len(asked)
