@@ -133,7 +133,7 @@ class GroupLaws:
                 continue
             now_s = self._run.loop.time()
             self._terms.setdefault(term, now_s)
-            if node.groups.partitions.get(OFFSETS.partition) is ShardState.ACTIVE:
+            if self.is_newest(term) and node.groups.partitions.get(OFFSETS.partition) is ShardState.ACTIVE:
                 group = self._group(node)
                 if group is None or not group.members:
                     self._empty_s = now_s

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from barnabas_quorum.controller.requests import CreatePartitions, TopicGrowth
@@ -100,9 +101,10 @@ class Member:
         if drawn < trouble.sleeps and self._run.strikes("member sleeps", self._number):
             await asyncio.sleep(SESSION_S * (0.8 + random.random()))
             if self._at is not None:
-                await self.life.commit(self._at)
                 if isinstance(self.life, ConsumerLife) and random.random() < 0.5:
-                    self._run.network.spawn(self.life.haunt(self._at))
+                    await self.life.haunt(self._at)
+                for _ in range(len(self.life.me.owned)):
+                    await self.life.commit(self._at)
         elif drawn < trouble.sleeps + trouble.dies and self._run.strikes("member dies", self._number):
             self.life.end()
             self.life = self._begin()
@@ -132,7 +134,9 @@ class GroupMembers:
         self._growing: asyncio.Future[None] | None = None
 
     async def prepare(self) -> None:
-        """Become a group."""
+        """Become a group, with a partition for everybody."""
+        while len(self._wanted_or_none()) < MEMBERS:
+            await self._grow()
         for member in self.members:
             self.run.network.spawn(member.live())
         while not all(member.is_in for member in self.members):
@@ -146,6 +150,9 @@ class GroupMembers:
     def stop(self) -> None:
         """Be prompt and honest from now on."""
         self.is_calm = True
+        self.trouble = replace(self.trouble, slow=0.0, doubles=0.0)
+        for member in self.members:
+            member.life.trouble = self.trouble
         if self._growing is not None:
             self._growing.cancel()
 
@@ -192,7 +199,7 @@ class GroupMembers:
     async def _proves(self, what: str, change: Callable[[], object], *, beats: int) -> None:
         """That the group converges in time, and that nothing moves which need not."""
         before = {member: dict(member.life.me.owned) for member in self.members}
-        moves = self.laws.moves
+        moves, fenced = self.laws.moves, self.laws.fenced
         await change()  # type: ignore[misc]
         took_s = await self._within(SETTLED_S, what)
         if self.laws.moves != moves:
@@ -200,6 +207,10 @@ class GroupMembers:
         bound_s = INTERVAL_S + beats * BEAT_S + SLACK_S
         if took_s > bound_s:
             raise LawBroken(CONVERGES, f"{took_s:.3f} s after {what}, not within {bound_s:.3f} s: {self}")
+        if self.laws.fenced != fenced:
+            raise LawBroken(
+                CONVERGES, f"{self.laws.fenced - fenced} members were told that they are none, after {what}: {self}"
+            )
         share = len(self._wanted()) // len(self.members)
         for member in self.members:
             had = before.get(member, {})
@@ -226,8 +237,10 @@ class GroupMembers:
         owned = [part for member in self.members for part in member.life.me.owned]
         is_one_each = len(owned) == len(set(owned)) and set(owned) == self._wanted()
         is_late = any(member.life.me.to_give_up or not member.is_in for member in self.members)
+        shares = [len(member.life.me.owned) for member in self.members if member.becomes_consumer]
         is_mixed = any(member.becomes_consumer and isinstance(member.life, ClassicLife) for member in self.members)
-        return None if is_one_each and not is_late and not is_mixed else str(self)
+        is_even = not shares or max(shares) - min(shares) <= 1
+        return None if is_one_each and is_even and not is_late and not is_mixed else str(self)
 
     def __str__(self) -> str:
         lives = [member.life.me for member in self.members]

@@ -17,7 +17,7 @@ from tests.simulation.side_by_side import processes, telling
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
-SAMPLE = (19, 20, 22, 26)
+SAMPLE = (19, 22)
 """Of some seeds, few that reach everything."""
 PART = (Uuid(bytes(range(16))), 0)
 

@@ -1,0 +1,192 @@
+"""Bugs planted into groups of consumers: who has a partition, whose commit counts, what a new coordinator and another protocol keep.
+
+May touch:  the real code, in memory.  Must not touch: files, the simulation itself.
+Invariants: each falls where members of a group come to the listeners (Slant.MEMBERS), and needs nothing else.
+Read next:  node_mutants.py, which hunts them; barnabas_simulation/group_laws.py and group_members.py, which find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas_coordination.group import offsets
+from barnabas_coordination.group.classic import ClassicGroup
+from barnabas_coordination.group.consumer import commits, fencing, heartbeat, migration, reconciliation, target
+from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.records import GroupMetadataRecord
+from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.shard import ArmTimer, CoordinatorResult
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+# ---- who has a partition ---------------------------------------------------------------------------------------------
+
+
+def _a_partition_is_given_before_it_is_given_up(patch: pytest.MonkeyPatch) -> None:
+    original = reconciliation.reconcile
+
+    def reconcile(member: Any, *, is_free: Any, **rest: Any) -> Any:
+        return original(member, is_free=lambda topic_id, partition: True, **rest)
+
+    patch.setattr(heartbeat, "reconcile", reconcile)
+
+
+def _what_is_to_be_given_up_is_nobodys(patch: pytest.MonkeyPatch) -> None:
+    original = ConsumerGroup._hold
+    patch.setattr(ConsumerGroup, "_hold", lambda self, member: original(self, replace(member, pending={})))
+
+
+def _what_is_to_be_given_up_counts_as_given_up(patch: pytest.MonkeyPatch) -> None:
+    original = reconciliation.reconcile
+
+    def reconcile(member: Any, *, owned: Any, **rest: Any) -> Any:
+        return original(member, owned={} if member.pending and owned is not None else owned, **rest)
+
+    patch.setattr(heartbeat, "reconcile", reconcile)
+
+
+def _a_new_coordinator_gives_no_time(patch: pytest.MonkeyPatch) -> None:
+    original = fencing.resume
+
+    def resume(group: ConsumerGroup, settings: Any) -> CoordinatorResult:
+        out = original(group, settings)
+        out.timers = [timer._replace(delay_ms=0) if isinstance(timer, ArmTimer) else timer for timer in out.timers]
+        return out
+
+    patch.setattr(fencing, "resume", resume)
+
+
+def _a_new_coordinator_waits_for_nobody_to_fall_silent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fencing, "resume", lambda group, settings: CoordinatorResult())
+
+
+def _a_new_coordinator_knows_no_holders(patch: pytest.MonkeyPatch) -> None:
+    original = GroupShard.on_loaded
+
+    def on_loaded(self: GroupShard, **rest: Any) -> Any:
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.holders.clear()
+        return original(self, **rest)
+
+    patch.setattr(GroupShard, "on_loaded", on_loaded)
+
+
+def _an_upgrade_forgets_what_classic_members_have(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(migration, "_held", lambda member, epoch, topics, taken: {})
+
+
+def _targets_are_made_anew(patch: pytest.MonkeyPatch) -> None:
+    original = target.subscribers_of
+
+    def subscribers_of(*args: Any) -> Any:
+        found = original(*args)
+        return replace(found, members=tuple(replace(each, target={}) for each in reversed(found.members)))
+
+    patch.setattr(target, "subscribers_of", subscribers_of)
+
+
+def _a_session_ends_although_the_member_beats(patch: pytest.MonkeyPatch) -> None:
+    original = heartbeat.Step.arm
+
+    def arm(self: heartbeat.Step) -> None:
+        if self.request.epoch == 0:
+            original(self)
+
+    patch.setattr(heartbeat.Step, "arm", arm)
+
+
+# ---- committed offsets -----------------------------------------------------------------------------------------------
+
+
+def _who_is_no_member_may_commit(patch: pytest.MonkeyPatch) -> None:
+    original = commits.allow_commit
+
+    def allow_commit(group: Any, commit: Any, **rest: Any) -> None:
+        if commit.member.member_id in group.members:
+            original(group, commit, **rest)
+
+    patch.setattr(commits, "allow_commit", allow_commit)
+
+
+def _a_commit_of_any_former_epoch_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerGroup, "held_since", lambda self, member, offset: 0)
+
+
+def _an_upgrade_drops_committed_offsets(patch: pytest.MonkeyPatch) -> None:
+    original = GroupShard.consumer_heartbeat
+
+    def consumer_heartbeat(self: GroupShard, request: Any, *args: Any, **rest: Any) -> Any:
+        was_classic = isinstance(self.groups.get(request.group_id), ClassicGroup)
+        result = original(self, request, *args, **rest)
+        if was_classic:
+            _drop_offsets(self, request.group_id, result)
+        return result
+
+    patch.setattr(GroupShard, "consumer_heartbeat", consumer_heartbeat)
+
+
+def _a_downgrade_drops_committed_offsets(patch: pytest.MonkeyPatch) -> None:
+    original = GroupShard.on_timer
+
+    def on_timer(self: GroupShard, key: Any, **rest: Any) -> Any:
+        groups = {name: type(group) for name, group in self.groups.items()}
+        result = original(self, key, **rest)
+        moved = {each.group_id for each in result.records if isinstance(each, GroupMetadataRecord)}
+        for group_id in sorted(moved):
+            if groups.get(group_id) is ConsumerGroup:
+                _drop_offsets(self, group_id, result)
+        return result
+
+    patch.setattr(GroupShard, "on_timer", on_timer)
+
+
+def _drop_offsets(shard: GroupShard, group_id: str, result: CoordinatorResult) -> None:
+    result.records[:0] = shard.offsets.tombstones_of(group_id)
+
+
+def _offsets_of_subscribed_topics_expire(patch: pytest.MonkeyPatch) -> None:
+    original: Any = offsets._is_expired
+
+    def is_expired(group: Any, topic: str, *args: Any) -> bool:
+        return bool(original(_Unsubscribed(group), topic, *args))
+
+    patch.setattr(offsets, "_is_expired", is_expired)
+
+
+class _Unsubscribed:
+    """A group, but for its subscriptions."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Never."""
+        return False
+
+
+GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
+    ("a partition is given before another member gives it up", _a_partition_is_given_before_it_is_given_up, True),
+    ("what a member is to give up is nobody's", _what_is_to_be_given_up_is_nobodys, False),
+    ("what a member is to give up counts as given up", _what_is_to_be_given_up_counts_as_given_up, False),
+    ("a new group coordinator gives its members no time", _a_new_coordinator_gives_no_time, False),
+    ("a new group coordinator misses nobody", _a_new_coordinator_waits_for_nobody_to_fall_silent, False),
+    ("a new group coordinator knows no holders", _a_new_coordinator_knows_no_holders, False),
+    ("an upgrade forgets what classic members have", _an_upgrade_forgets_what_classic_members_have, False),
+    ("targets are made anew each time", _targets_are_made_anew, False),
+    ("a session ends although the member beats", _a_session_ends_although_the_member_beats, False),
+    ("who is no member may commit", _who_is_no_member_may_commit, True),
+    ("a commit of any former epoch counts", _a_commit_of_any_former_epoch_counts, False),
+    ("an upgrade drops committed offsets", _an_upgrade_drops_committed_offsets, True),
+    ("a downgrade drops committed offsets", _a_downgrade_drops_committed_offsets, False),
+    ("offsets of subscribed topics expire", _offsets_of_subscribed_topics_expire, False),
+)
+"""Words, plant, and whether `make test` looks for it too."""
