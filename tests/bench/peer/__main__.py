@@ -55,7 +55,7 @@ def run(rows: Sequence[RowSpec], rounds: int, warm_up_s: float, directory: Path,
         chosen = [row for row in rows if row.has_tls is has_tls]
         if not chosen:
             continue
-        with start(directory, with_kafka=THEIRS in names) as systems:
+        with start(directory / ("tls" if has_tls else "plain"), with_kafka=THEIRS in names) as systems:
             if warm_up_s:
                 of_theirs_s = warm_up_s / NODES if has_tls else warm_up_s
                 for system in systems:

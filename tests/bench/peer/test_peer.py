@@ -9,6 +9,8 @@ import pytest
 
 from barnabas_wire.records.compression import CompressionType
 from tests.bench.frames import KIB, Load, make_batch
+from tests.bench.peer import measure
+from tests.bench.peer.__main__ import run
 from tests.bench.peer.client import Client
 from tests.bench.peer.measure import is_settled
 from tests.bench.peer.picture import draw
@@ -77,6 +79,15 @@ def test_row_names_differ_and_idle_partitions_only_grow() -> None:
 def test_a_system_is_warm_when_a_record_gets_no_cheaper() -> None:
     assert not is_settled([2.0]) and not is_settled([2.0, 1.5, 1.2])
     assert is_settled([2.0, 1.5, 1.4]) and is_settled([1.5, 1.6])
+
+
+@pytest.mark.cluster
+def test_rows_with_tls_and_without_are_measured_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "FETCHED_BYTES", 4 * 1024 * KIB)
+    found = Results(about={"kafka": ""})
+    run(choose(["TLS, fetch", "memory, after the load"]), 1, 0.0, tmp_path, found)
+    assert not found.failures
+    assert [list(figures) for figures in found.rows.values()] == [["MB/s", "CPU ms/MB"], ["MiB of all brokers"]]
 
 
 def test_a_picture_is_drawn_of_what_both_have(tmp_path: Path) -> None:
