@@ -59,7 +59,12 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True)
         self.config.touch(0o600)
-        self.config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        self.add(properties)
+
+    def add(self, properties: Mapping[str, str]) -> None:
+        """Before its start; what is named again has the newer value."""
+        with self.config.open("a") as file:
+            file.writelines(f"{key}={value}\n" for key, value in properties.items())
 
     def launch(self, environment: Mapping[str, str]) -> None:
         """Start the command."""
@@ -130,7 +135,7 @@ class Hosts:
         self.brokers_per_host = brokers
         base = _find_ports(PORTS_SPAN)
         self._base = base
-        voters = {number: base + 3 * BROKERS_MAX + number for number in range(1, hosts + 1)}
+        voters = {number: base + KINDS.index("controller") * BROKERS_MAX + number for number in range(1, hosts + 1)}
         quorum = ",".join(f"{HOST}:{port}" for port in voters.values())
         self._format_for = f"{random_uuid()}/" + ",".join(
             f"{number}@{HOST}:{port}:{random_uuid()}" for number, port in voters.items()
@@ -207,6 +212,10 @@ class Hosts:
         """Of a broker's listener."""
         host, place = divmod(broker_id - BROKER_ID, self.brokers_per_host)
         return self._base + host * (self.brokers_per_host + 1) + 1 + place
+
+    def controller_port(self, host: Host) -> int:
+        """Of its controller's listener."""
+        return self._base + KINDS.index("controller") * BROKERS_MAX + host.number
 
     def pids(self, role: str = "") -> list[int]:
         """Of all processes that live; or of brokers, controllers or hosts alone."""

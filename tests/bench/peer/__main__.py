@@ -9,7 +9,7 @@ Read next:  rows.py, measure.py.
                                [--directory DIR] [--list] [--show FILE]
 
 Where Maven does not fetch Apache Kafka, Barnabas's rows are measured alone. Both clusters run all the time, three combined
-nodes each: the idle one costs the other's row a few hundredths of a core.
+nodes each where a row does not say otherwise: the idle one costs the other's row a few hundredths of a core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from tests.bench.machine import congestion_control, stolen_s
-from tests.bench.peer import measure, tls
+from tests.bench.peer import host, measure, tls
 from tests.bench.peer.picture import draw
 from tests.bench.peer.results import CLIENT, OURS, THEIRS, Results
 from tests.bench.peer.rows import ROWS, Kind, RowSpec, UnknownRows, choose
@@ -51,15 +51,16 @@ def run(rows: Sequence[RowSpec], rounds: int, warm_up_s: float, directory: Path,
                 results.add(row.name, name, measure.start(name, directory))
         _show(results, row)
     rows = [row for row in rows if row.kind is not Kind.START]
-    for start, has_tls in ((tls.running, True), (running, False)):
-        chosen = [row for row in rows if row.has_tls is has_tls]
+    for brokers, start in ((1, tls.running), (2, host.running), (NODES, running)):
+        chosen = [row for row in rows if row.brokers == brokers]
         if not chosen:
             continue
-        with start(directory / ("tls" if has_tls else "plain"), with_kafka=THEIRS in names) as systems:
+        with start(directory / f"{brokers}", with_kafka=THEIRS in names) as systems:
             if warm_up_s:
-                of_theirs_s = warm_up_s / NODES if has_tls else warm_up_s
+                of_theirs_s = warm_up_s if brokers == NODES else warm_up_s / NODES
                 for system in systems:
-                    measure.warm(system, directory, of_theirs_s if system.name == THEIRS else min(5, warm_up_s))
+                    cpu_seconds = of_theirs_s if system.name == THEIRS else min(5, warm_up_s)
+                    measure.warm(system, directory, cpu_seconds, chosen)
             for row in chosen:
                 for system in systems:
                     system.add_idle(row.idle_partitions)

@@ -26,7 +26,6 @@ from tests.bench.peer.results import percentile
 from tests.bench.peer.rows import Kind, RowSpec
 from tests.bench.peer.systems import FAST, NODES, TIMEOUT_S, TLS_PORT_OFFSET, System, make_system
 
-PARTITIONS = 3
 LATENCY_S = 5.0
 THROUGHPUT_S = 1.0
 RUN_BYTES_MAX = 1_000_000_000
@@ -44,7 +43,7 @@ def measure(system: System, row: RowSpec, directory: Path) -> dict[str, float]:
         return _idle(system)
     if row.kind is Kind.MEMORY:
         return {"MiB of all brokers": sum(resident_mib(pid) for pid in system.cluster.pids())}
-    partitions = 1 if row.kind is Kind.FAILOVER or (row.producers == 1 and row.kind is Kind.LATENCY) else PARTITIONS
+    partitions = 1 if row.kind is Kind.FAILOVER or (row.producers == 1 and row.kind is Kind.LATENCY) else row.partitions
     topic = system.create(partitions, row.replicas, system.cluster.durability(row.durability))
     try:
         if row.kind is Kind.LATENCY:
@@ -83,26 +82,32 @@ def client_alone(row: RowSpec) -> dict[str, float]:
     return {figure: value for figure, value in _latency_figures(said).items() if figure.endswith(" ms")}
 
 
-def warm(system: System, directory: Path, cpu_seconds: float) -> None:
-    """Have the hot paths compiled, where a system compiles: produce of both kinds, replication, fetch.
+def warm(system: System, directory: Path, cpu_seconds: float, rows: Sequence[RowSpec]) -> None:
+    """Have the hot paths of these rows compiled, where a system compiles: produce of both kinds, replication, fetch.
 
     For so much CPU time of its own, as a compiler on a busy machine gets little in a minute, and until a small record costs no
     less than it did the time before; twice as long at most.
     """
     before = cpu_s(system.cluster.pids())
-    replicas = NODES if system.tls is None else 1
-    rows = [
-        RowSpec(name="", kind=Kind.THROUGHPUT, replicas=replicas),
-        RowSpec(name="", kind=Kind.THROUGHPUT, replicas=replicas, load=Load(MIB, MIB), has_lz4=True),
-        RowSpec(name="", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1),
-        RowSpec(name="", kind=Kind.LATENCY, replicas=replicas, rate=200),
+    replicas = max(row.replicas for row in rows)
+    paths = [
+        path
+        for has_tls in sorted({row.has_tls for row in rows})
+        for path in (
+            RowSpec(name="", kind=Kind.THROUGHPUT, replicas=replicas, has_tls=has_tls),
+            RowSpec(
+                name="", kind=Kind.THROUGHPUT, replicas=replicas, load=Load(MIB, MIB), has_lz4=True, has_tls=has_tls
+            ),
+            RowSpec(name="", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1, has_tls=has_tls),
+        )
     ]
+    paths.append(RowSpec(name="", kind=Kind.LATENCY, replicas=replicas, rate=200))
     costs: list[float] = []
     while (spent := cpu_s(system.cluster.pids()) - before) < cpu_seconds or (
         spent < 2 * cpu_seconds and not is_settled(costs)
     ):
-        for row in rows:
-            seen = measure(system, row, directory)
+        for path in paths:
+            seen = measure(system, path, directory)
         costs.append(seen["CPU ms/record"])
 
 
@@ -164,7 +169,7 @@ def _throughput(system: System, row: RowSpec, topic: str, directory: Path) -> di
     window = max(4, IN_FLIGHT_BYTES // max(len(targets[0].frame.data), request_bytes))
     trial = blast(targets, requests=max(12, TRIAL_BYTES // request_bytes), window=window)
     wanted = min(trial.mb_per_s * 1e6 * THROUGHPUT_S, RUN_BYTES_MAX / row.replicas)
-    requests = max(30, int(wanted / request_bytes) // PARTITIONS * PARTITIONS)
+    requests = max(30, int(wanted / request_bytes) // row.partitions * row.partitions)
     with MemoryAtHand(directory, int(requests * len(targets[0].frame.data)) * row.replicas):
         before = cpu_s(system.cluster.pids())
         result = blast(targets, requests=requests, window=window)
@@ -174,13 +179,13 @@ def _throughput(system: System, row: RowSpec, topic: str, directory: Path) -> di
 
 def _targets(system: System, row: RowSpec, topic: str) -> list[Target]:
     compression = CompressionType.LZ4 if row.has_lz4 else CompressionType.NONE
-    offset = 0 if system.tls is None else TLS_PORT_OFFSET
+    offset, tls = (TLS_PORT_OFFSET, system.tls) if row.has_tls else (0, None)
     return [
         Target(
             leader.host,
             leader.port + offset,
             make_produce(row.load, topic, index, acks=-1, compression=compression),
-            system.tls,
+            tls,
         )
         for index, leader in enumerate(system.leaders(topic))
     ]

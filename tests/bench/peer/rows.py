@@ -51,7 +51,10 @@ class RowSpec:
     replicas: int = 3
     has_lz4: bool = False
     has_tls: bool = False
-    """Over the encrypted listener of one node (tls.py)."""
+    """Over the encrypted listener."""
+    brokers: int = 3
+    """Of ours: three beside three (systems.py), one beside one (tls.py), or a host of two beside one (host.py)."""
+    partitions: int = 3
 
 
 def _latency(rate: int, *, durability: str = PAGE_CACHE, idle_partitions: int = 0, producers: int = 1) -> RowSpec:
@@ -85,17 +88,34 @@ def _throughputs() -> Iterator[RowSpec]:
                     )
 
 
-def _over_tls() -> Iterator[RowSpec]:
+def _few(brokers: int, prefix: str, *, has_tls: bool, partitions: int = 3) -> Iterator[RowSpec]:
+    """Produce and fetch where one broker of Kafka's stands on the other side."""
     for words in ("1 KiB in 16 KiB", "1 MiB each"):
         yield RowSpec(
-            name=f"TLS, produce, page cache, {words}", kind=Kind.THROUGHPUT, load=LOADS[words], replicas=1, has_tls=True
+            name=f"{prefix}, produce, page cache, {words}",
+            kind=Kind.THROUGHPUT,
+            load=LOADS[words],
+            replicas=1,
+            has_tls=has_tls,
+            brokers=brokers,
+            partitions=partitions,
         )
-    yield RowSpec(name="TLS, fetch, 1 MiB answers", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1, has_tls=True)
+    yield RowSpec(
+        name=f"{prefix}, fetch, 1 MiB answers",
+        kind=Kind.FETCH,
+        load=Load(KIB, MIB),
+        replicas=1,
+        has_tls=has_tls,
+        brokers=brokers,
+        partitions=partitions,
+    )
 
 
 ROWS: tuple[RowSpec, ...] = (
     RowSpec(name="start, three nodes to the first acknowledged record", kind=Kind.START),
-    *_over_tls(),
+    *_few(1, "TLS", has_tls=True),
+    *_few(2, "host of two", has_tls=False, partitions=4),
+    *_few(2, "host of two, TLS", has_tls=True, partitions=4),
     _latency(1000),
     _latency(200),
     _latency(1000, durability=DURABLE),

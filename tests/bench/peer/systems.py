@@ -12,7 +12,7 @@ import itertools
 import os
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,11 +187,14 @@ class Leader(NamedTuple):
 class System:
     """A named cluster with its topics."""
 
-    def __init__(self, name: str, cluster: Cluster, *, tls: ssl.SSLContext | None = None) -> None:
-        """tls: of clients, where the load goes to the encrypted listener (tls.py)."""
+    def __init__(
+        self, name: str, cluster: Cluster, *, tls: ssl.SSLContext | None = None, lone: Sequence[int] = (1,)
+    ) -> None:
+        """tls: of clients of the encrypted listener, where there is one. lone: who has the replicas of topics with one each."""
         self.name = name
         self.cluster = cluster
         self.tls = tls
+        self._lone = lone
         self.idle_partitions = 0
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **FAST})
 
@@ -213,9 +216,10 @@ class System:
                 time.sleep(0.02)
 
     def create(self, partitions: int, replicas: int, configs: dict[str, str], *, waits_s: float = 0.05) -> str:
-        """A topic; returns when all partitions have their leader and whole ISR. With one replica broker 1 leads all."""
+        """A topic; returns when all partitions have their leader and whole ISR. With one replica each `lone` lead them in turn."""
         name = f"peer-{next(_names)}"
-        place = {"replica_assignment": [[1]] * partitions} if replicas == 1 else {"replication_factor": replicas}
+        alone = [[self._lone[index % len(self._lone)]] for index in range(partitions)]
+        place = {"replica_assignment": alone} if replicas == 1 else {"replication_factor": replicas}
         settings = {**configs, "max.message.bytes": TOPIC_BYTES_MAX, "min.insync.replicas": str(max(1, replicas - 1))}
         topic = NewTopic(name, partitions, config=settings, **place)
         self.admin.create_topics([topic], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)

@@ -60,8 +60,8 @@ class ApacheNode:
         return {}
 
 
-def _listeners(port: int, controller_port: int, certificate: Path) -> dict[str, str]:
-    """Properties that both systems know."""
+def listeners(port: int, controller_port: int, certificate: Path) -> dict[str, str]:
+    """Properties that both systems know: of all ports, a node's first."""
     clients = f"PLAINTEXT://{HOST}:{port},TLS://{HOST}:{port + TLS_PORT_OFFSET}"
     return {
         "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
@@ -73,12 +73,12 @@ def _listeners(port: int, controller_port: int, certificate: Path) -> dict[str, 
     }
 
 
-def _make(name: str, directory: Path, certificate: Path) -> System:
+def one_node(name: str, directory: Path, certificate: Path) -> System:
     shared = SHARED | ONE_NODE
     cluster: Cluster
     if name == THEIRS:
         port = find_base_port()
-        overrides = shared | _listeners(port, port + 1, certificate)
+        overrides = shared | listeners(port, port + 1, certificate)
         cluster = ApacheNode(
             ApacheBroker(
                 directory / "apache", port=port, overrides=overrides, flags=APACHE_FLAGS, version=KAFKA_VERSION
@@ -88,20 +88,25 @@ def _make(name: str, directory: Path, certificate: Path) -> System:
         local = LocalCluster(directory / "barnabas", nodes=1, base_port=find_base_port(), overrides=shared)
         node = local.nodes[1]
         assert node.kafka_port is not None and node.controller_port is not None, "one node is both"
-        local.overrides |= _listeners(node.kafka_port, node.controller_port, certificate)
+        local.overrides |= listeners(node.kafka_port, node.controller_port, certificate)
         cluster = Barnabas(local)
     return System(name, cluster, tls=ssl.create_default_context(cafile=str(certificate.with_name("ca.pem"))))
+
+
+def issue(directory: Path) -> Path:
+    """A certificate of this address, with `ca.pem` beside it."""
+    pki.init(directory / "pki")
+    return pki.issue(directory / "pki", "node", hosts=[HOST])
 
 
 @contextmanager
 def running(directory: Path, *, with_kafka: bool) -> Iterator[list[System]]:
     """Both systems, started; each has `tls`, and its encrypted listener TLS_PORT_OFFSET above the plain one."""
-    pki.init(directory / "pki")
-    certificate = pki.issue(directory / "pki", "node", hosts=[HOST])
+    certificate = issue(directory)
     with contextlib.ExitStack() as stack:
         systems = []
         for name in (OURS, THEIRS) if with_kafka else (OURS,):
-            system = _make(name, directory, certificate)
+            system = one_node(name, directory, certificate)
             stack.callback(system.cluster.stop)
             system.cluster.prepare()
             system.cluster.launch()
