@@ -19,6 +19,7 @@ from barnabas_log.directories.manager_listener import LogManagerListener
 from barnabas_log.directories.topic_witness import WITNESS_FILE, Fate, Identity, fate_of, identity_of, read_witnesses
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
+from barnabas_log.forgotten import Copied
 from barnabas_log.memory_disk import MemoryDisk
 from barnabas_log.tail import truncating
 from barnabas_log.tail.flush import RETRY_S as FLUSH_RETRY_S
@@ -667,6 +668,42 @@ async def test_retention_runs_over_all_logs_and_their_files_go_after_the_delay()
         await gone(lambda: [name for name in disk.names if name.endswith(".deleted")])
     waited_s = [disk.removed_s[name] - at_s for name, at_s in disk.renamed_s.items() if name.endswith(".deleted")]
     assert len(waited_s) >= broker.manager.stats.segments_retired and min(waited_s) >= 0.1, "file.delete.delay.ms"
+
+
+async def test_a_checkpoint_forgets_no_start_that_was_saved_while_it_was_under_way(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    saved = broker.manager._directories[0].saved
+    ends = saved.ends()
+    log = broker.log()
+    append(log, make_batch(9))
+    log.update_high_watermark(Offset(9))
+    await broker.manager.checkpoints.raise_log_starts({log: Offset(4)})
+    saved.save(ends)
+    assert checkpoints.read_offsets(disk, "one/log-start-offset-checkpoint") == {A0: 4}
+
+
+async def test_a_log_that_is_filled_anew_keeps_its_start_though_a_checkpoint_is_written_meanwhile(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    batch = make_batch(9)
+    append(log, batch)
+    log.update_high_watermark(Offset(9))
+    await broker.manager.checkpoints.raise_log_starts({log: Offset(4)})
+    saved, refills = broker.manager._directories[0].saved, broker.manager.refills
+    begin_anew = saved.begin_anew
+
+    def begin_anew_amid_a_checkpoint(name: TopicPartition) -> None:
+        begin_anew(name)
+        saved.save(saved.ends())
+
+    monkeypatch.setattr(saved, "begin_anew", begin_anew_amid_a_checkpoint)
+    refill = await refills.begin(log)
+    await refills.append(refill, bytes(make_batch(9, offset=0, leader_epoch=0)), Copied(Epoch(0), Offset(0)))
+    await refills.seal(refill)
+    assert refills.put_in_place(refill).log_start_offset == 4
+    assert checkpoints.read_offsets(disk, "one/log-start-offset-checkpoint") == {A0: 4}
 
 
 async def test_a_loaded_log_is_not_shortened_before_its_topics_settings_are_known(disk: MemoryDisk) -> None:

@@ -172,11 +172,12 @@ class Refills:
                 may_have_gaps=True,
                 listener=self._listener,
             )
+            self._homes.adopt(directory, new)
+            directory.saved.deleted.pop(name, None)
+            directory.saved.keep_start(new)
         except OSError as error:
             self._fail(directory, error)
             raise StorageFailed(f"{old.directory}: {error}") from error
-        self._homes.adopt(directory, new)
-        directory.saved.deleted.pop(name, None)
         path, delay_ms = target
         self._remove_later(delay_ms, path)
         logger.info("%s: filled anew from %d to %d", name, new.log_start_offset, new.log_end_offset)

@@ -178,11 +178,11 @@ class SavedOffsets:
                 if log.leader_epochs.is_dirty:
                     end = min(end, self.recovery_points.get(log.topic_partition, Offset(0)))
                 points[log.topic_partition] = min(end, log.durability.flushed_end_offset)
-            # As they are now: one that has risen since the ends were taken may be saved and reported already.
+            # As they are now, of younger logs too: one that has risen since the ends were taken may be saved and reported already.
             rising = self.rising_log_starts
             starts = {
                 log.topic_partition: start
-                for log, _ in here
+                for log in tuple(self._logs.values())
                 if (start := max(rising.get(log, Offset(0)), log.log_start_offset)) > 0
             }
             for name, offsets in (
@@ -265,6 +265,14 @@ class SavedOffsets:
             if starts != self.log_starts:
                 self._write(checkpoints.LOG_START_OFFSETS_FILE, starts)
                 self.log_starts = starts
+
+    def keep_start(self, log: UnifiedLog) -> None:
+        """The log has come into the place of another: its start is saved where a checkpoint in between has left that out. Blocks.
+        Raises OSError."""
+        if self.log_starts.get(log.topic_partition, 0) < log.log_start_offset:
+            self.begin_raising({log: log.log_start_offset})
+            self.save_rising((log,))
+            del self.rising_log_starts[log]
 
     def begin_anew(self, topic_partition: TopicPartition) -> None:
         """Another log takes the name of one that was taken out, compacted by another cleaner and ending elsewhere: none of it counts as
