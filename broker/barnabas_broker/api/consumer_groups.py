@@ -23,14 +23,14 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Owned
+from barnabas_coordination.group.consumer.member import Owned
 from barnabas_coordination.group.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerMemberDescription,
     Finding,
 )
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Partitions
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.rights import DESCRIBE, GROUP, READ, TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

@@ -21,8 +21,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import JOINS, LEAVES, Partitions
 from barnabas_coordination.group.share.messages import ShareGroupDescription, ShareHeartbeat
 from barnabas_coordination.group.share.records import Beginning
 from barnabas_coordination.group.share_states import StateOffset

@@ -25,7 +25,7 @@ from barnabas_broker.api.operations import GROUP_OPERATIONS
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES_FOR_A_WHILE
+from barnabas_coordination.group.led_records import JOINS, LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.streams.errors import InvalidTopology
 from barnabas_coordination.group.streams.internal_topics import NAMES_SHOWN_MAX, StatusCode
 from barnabas_coordination.group.streams.messages import (

@@ -7,41 +7,14 @@ Read next:  consumer/heartbeat.py and streams/heartbeat.py, the users. KIP-848, 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from barnabas_coordination.group.consumer.errors import FencedMemberEpoch
-from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.led_group import LedGroupState, LedMember
+from barnabas_coordination.group.led_records import JOINS
 
 
-class Assigned(Protocol):
-    """A group that gets targets."""
-
-    @property
-    def assignment_epoch(self) -> int:
-        """The epoch of its targets."""
-        ...
-
-    @property
-    def assignment_timestamp_ms(self) -> int:
-        """When they were made; 0: nothing holds the next ones back."""
-        ...
-
-
-class InEpochs(Protocol):
-    """A member whose epoch follows the targets'."""
-
-    @property
-    def epoch(self) -> int:
-        """That it was told last."""
-        ...
-
-    @property
-    def previous_epoch(self) -> int:
-        """That it was told before."""
-        ...
-
-
-def check_epoch(member: InEpochs, said: int, *, owns_what_it_has: bool) -> None:
+def check_epoch(member: LedMember, said: int, *, owns_what_it_has: bool) -> None:
     """A member that joins again is let in. One that is an epoch behind, and owns what it was given, lost an answer.
 
     Args:
@@ -59,7 +32,7 @@ def check_epoch(member: InEpochs, said: int, *, owns_what_it_has: bool) -> None:
         raise FencedMemberEpoch(f"epoch {said} is behind the member's, {member.epoch}: join again")
 
 
-def are_targets_due(group: Assigned, epoch: int, *, interval_ms: int, now_ms: int) -> bool:
+def are_targets_due(group: LedGroupState[Any, Any, Any], epoch: int, *, interval_ms: int, now_ms: int) -> bool:
     """Whether the group, now in this epoch, is to get targets.
 
     Args:

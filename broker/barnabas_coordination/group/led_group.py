@@ -15,8 +15,11 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from barnabas_coordination.group.led_records import TargetValue
-from barnabas_coordination.group.states import GroupStats
+from barnabas_coordination.errors import FencedInstanceId, UnknownMemberId
+from barnabas_coordination.group.admission import require_place
+from barnabas_coordination.group.led_records import JOINS, TargetValue
+from barnabas_coordination.group.states import GroupStats, revocation_timer, session_timer
+from barnabas_coordination.shard import CoordinatorResult
 
 FIRST_EPOCH: Final = 1
 """The epoch of a new group; the first change makes it 2."""
@@ -55,8 +58,18 @@ class LedMember(Protocol):
         ...
 
     @property
+    def previous_epoch(self) -> int:
+        """That it was told before."""
+        ...
+
+    @property
     def is_stable(self) -> bool:
         """Whether it has all of its target."""
+        ...
+
+    @property
+    def is_revoking(self) -> bool:
+        """Whether it still has something to give up."""
         ...
 
     @property
@@ -86,8 +99,11 @@ class LedGroupState(ABC, Generic[M, T, S]):
     type_name: ClassVar[str]
     """The word of group.protocol for it."""
     kinds: ClassVar[RecordKinds]
+    member_type: ClassVar[Callable[..., Any]]
     unknown_metadata: ClassVar[Any]
     """What a member says of itself of whom the log has the assignment alone."""
+    nothing: ClassVar[Any]
+    """What a member is to have that has no target."""
 
     def __init__(self, group_id: str, value: Any, soft: S) -> None:
         """`value`: of the record that says the group's epoch."""
@@ -127,13 +143,42 @@ class LedGroupState(ABC, Generic[M, T, S]):
         """Whether every member has all of the newest target."""
         return self.epoch <= self.assignment_epoch and self.stable_at[self.assignment_epoch] == len(self.members)
 
-    @abstractmethod
     def new_member(self, member_id: str, metadata: Any) -> M:
         """A member that has nothing yet."""
+        member: M = self.member_type(member_id=member_id, metadata=metadata)
+        return member
 
-    @abstractmethod
     def target(self, member_id: str) -> T:
         """What a member is to have."""
+        target: T = self.targets.get(member_id, self.nothing)
+        return target
+
+    def find(self, member_id: str, instance_id: str | None = None) -> M:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is None:
+                raise UnknownMemberId(f"no member of group {self.group_id} has group.instance.id {instance_id}")
+            if current != member_id:
+                raise FencedInstanceId(f"instance {instance_id} is now member {current}")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id!r} is not a member of group {self.group_id}")
+        return member
+
+    def admit(self, member_id: str, epoch: int, *, size_max: int, size_key: str) -> M:
+        """Somebody who is no member yet, and has nothing.
+
+        Args:
+            epoch: that it names.
+            size_max: most members, as the key `size_key` says.
+
+        Raises KafkaError: UNKNOWN_MEMBER_ID for who does not join, GROUP_MAX_SIZE_REACHED.
+        """
+        if epoch != JOINS:
+            raise UnknownMemberId(f"{member_id!r} is not a member of group {self.group_id}")
+        require_place(self.group_id, len(self.members), size_max=size_max, size_key=size_key)
+        return self.new_member(member_id, self.unknown_metadata)
 
     @abstractmethod
     def replay(self, record: Any) -> None:
@@ -249,12 +294,9 @@ def emptied(group: LedGroupState[Any, Any, Any], epoch: int) -> Any:
     return group.kinds.target(group.group_id, TargetValue(epoch))
 
 
-def replace_static(group: G, gone: M, back: M) -> tuple[G, list[Any]]:
-    """The same instance under another id: it has what the other had.
-
-    Returns:
-        A draft of the group with `back` in the place of `gone`, and the records that say so.
-    """
+def replace_static(group: G, gone: M, back: M, out: CoordinatorResult) -> G:
+    """The same instance under another id: it has what the other had. Returns a draft of the group with `back` in the place of `gone`,
+    for which `out` has the records."""
     kinds, group_id = group.kinds, group.group_id
     records = [
         *member_tombstones(kinds, group_id, gone.member_id),
@@ -265,4 +307,8 @@ def replace_static(group: G, gone: M, back: M) -> tuple[G, list[Any]]:
     draft = group.copy()
     for record in records:
         draft.replay(record)
-    return draft, records
+    out.records.extend(records)
+    if gone.member_id != back.member_id:
+        out.cancel(session_timer(group_id, gone.member_id))
+    out.cancel(revocation_timer(group_id, gone.member_id))
+    return draft

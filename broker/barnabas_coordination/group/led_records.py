@@ -15,6 +15,12 @@ from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, string, uuid
 
 VALUE_VERSION: Final = 0
+JOINS: Final = 0
+"""Epoch of a heartbeat by which a member joins, or joins again."""
+LEAVES: Final = -1
+LEAVES_FOR_A_WHILE: Final = -2
+"""Epoch of a static member that will come back: what it has stays its own until its session ends."""
+NO_MEMBER_EPOCH: Final = -1
 
 Partitions = Mapping[Uuid, tuple[int, ...]]
 """Topic id -> partitions in ascending order, at least one. Never changed in place."""

@@ -28,7 +28,6 @@ from barnabas_coordination.group.committed_offsets import CommittedOffsets
 from barnabas_coordination.group.consumer import classic_members, commits, fencing, migration, slices
 from barnabas_coordination.group.consumer import heartbeat as consumer_heartbeat
 from barnabas_coordination.group.consumer.group import ConsumerGroup
-from barnabas_coordination.group.consumer.member import JOINS
 from barnabas_coordination.group.consumer.messages import (
     ConsumerHeartbeat,
     Surroundings,
@@ -40,6 +39,7 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerRecord,
 )
 from barnabas_coordination.group.consumer.soft_state import SoftState
+from barnabas_coordination.group.led_records import JOINS
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
     JoinRequest,
@@ -64,7 +64,7 @@ from barnabas_coordination.group.share.records import (
     ShareRecord,
 )
 from barnabas_coordination.group.share.steps import ShareGroups
-from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind
+from barnabas_coordination.group.states import GroupState, RebalanceReason, TimerKey, TimerKind, session_timer
 from barnabas_coordination.group.streams import fencing as streams_fencing
 from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
 from barnabas_coordination.group.streams import target as streams_target
@@ -323,7 +323,7 @@ class GroupShard:
             member = group.members.get(commit.member.member_id)
             if member is not None and member.metadata.classic is not None:
                 timeout_ms = member.metadata.classic.session_timeout_ms
-                result.arm(fencing.session_timer(group.group_id, member.member_id), timeout_ms)
+                result.arm(session_timer(group.group_id, member.member_id), timeout_ms)
         elif isinstance(group, ClassicGroup):
             result = sessions.allow_commit(group, commit.member)
         elif commit.member.generation < 0:

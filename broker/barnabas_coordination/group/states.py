@@ -62,6 +62,16 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    """Key of a member's session."""
+    return TimerKey(TimerKind.SESSION, group_id, member_id)
+
+
+def revocation_timer(group_id: str, member_id: str) -> TimerKey:
+    """Key of the time that a member has to give up what it must."""
+    return TimerKey(TimerKind.REBALANCE, group_id, member_id)
+
+
 @dataclass(slots=True)
 class InitialDelay:
     """An empty group's wait for others to come, which newcomers lengthen up to the rebalance time-out (KIP-134)."""

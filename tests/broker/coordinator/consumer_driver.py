@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from barnabas_coordination.group.consumer.group import ConsumerGroup
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, HeartbeatOutcome
 from barnabas_coordination.group.consumer.records import MemberState
+from barnabas_coordination.group.led_records import JOINS, LEAVES, LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_coordination.shard import CoordinatorResult, Ticket, Writer
 from barnabas_wire.kafka.errors import ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES
 from barnabas_coordination.group.consumer.messages import HeartbeatOutcome
+from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.share.group import ShareGroup
 from barnabas_coordination.group.share.messages import ShareHeartbeat, StateDone, StateWork
 from barnabas_coordination.group.share.records import Beginning

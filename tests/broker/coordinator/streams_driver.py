@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE
+from barnabas_coordination.group.led_records import JOINS, LEAVES, LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.streams.group import StreamsGroup, StreamsGroupState
 from barnabas_coordination.group.streams.messages import StreamsHeartbeat, StreamsHeartbeatOutcome
 from barnabas_coordination.group.streams.records import Endpoint

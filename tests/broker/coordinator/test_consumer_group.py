@@ -10,7 +10,6 @@ from barnabas_coordination.errors import CoordinatorNotAvailable, UnknownMemberI
 from barnabas_coordination.group.consumer import regexes, target
 from barnabas_coordination.group.consumer.errors import StaleMemberEpoch
 from barnabas_coordination.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
     ConsumerGroupMemberMetadataRecord,
@@ -19,6 +18,7 @@ from barnabas_coordination.group.consumer.records import (
     ConsumerGroupTargetAssignmentMetadataRecord,
     MemberState,
 )
+from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.records import GroupMetadataRecord, OffsetCommitRecord
 from barnabas_coordination.shard import Writer
 from barnabas_quorum.records import ConfigResourceType

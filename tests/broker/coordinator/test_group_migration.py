@@ -7,7 +7,7 @@ import pytest
 from barnabas_coordination.errors import CoordinatorNotAvailable
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer.group import ConsumerGroupState
-from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.led_records import JOINS
 from barnabas_coordination.group.messages import JoinOutcome
 from barnabas_coordination.group.states import GroupState, RebalanceReason
 from barnabas_wire.kafka.errors import ErrorCode

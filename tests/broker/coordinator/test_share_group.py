@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from barnabas_coordination.errors import NotCoordinator
-from barnabas_coordination.group.consumer.member import JOINS, LEAVES
+from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.share.group import ShareGroup, ShareGroupState
 from barnabas_coordination.group.share.records import (
     ShareGroupCurrentMemberAssignmentRecord,

@@ -23,12 +23,12 @@ from barnabas_coordination.errors import (
 from barnabas_coordination.group.consumer import fencing
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.heartbeat import Step
-from barnabas_coordination.group.consumer.member import JOINS, ConsumerMember, Owned, partitions_of
+from barnabas_coordination.group.consumer.member import ConsumerMember, Owned, partitions_of
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, Surroundings
 from barnabas_coordination.group.consumer.records import ClassicOffer, MemberState
 from barnabas_coordination.group.consumer.subscription import group_names, metadata_hash
 from barnabas_coordination.group.epochs import are_targets_due
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import JOINS, Partitions
 from barnabas_coordination.group.messages import (
     NO_MEMBER,
     JoinOutcome,
@@ -40,7 +40,7 @@ from barnabas_coordination.group.messages import (
     SyncRequest,
 )
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE, Offer, common_protocols
-from barnabas_coordination.group.states import TimerKey, TimerKind
+from barnabas_coordination.group.states import TimerKey, TimerKind, session_timer
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -124,7 +124,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, ticket: Ticket, around: Sur
         raise RebalanceInProgress("the group has another target meanwhile: join again")
     out = CoordinatorResult()
     out.cancel(sync_timer(group.group_id, member.member_id))
-    out.arm(fencing.session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
+    out.arm(session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
     assignment = encode_assignment(partitions_of(member.assigned), metadata, around.topics)
     out.reply(ticket, SyncOutcome(protocol_type=CONSUMER_PROTOCOL_TYPE, protocol_name=protocol, assignment=assignment))
     return out
@@ -137,7 +137,7 @@ def heartbeat(group: ConsumerGroup, said: MemberRef, ticket: Ticket, around: Sur
     """
     member, offer = _classic(group, said)
     out = CoordinatorResult()
-    out.arm(fencing.session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
+    out.arm(session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
     group.soft.last_heartbeat_ms[member.member_id] = around.now_ms
     if not _gets_further(group, member, around):
         out.reply(ticket, None)
@@ -162,7 +162,7 @@ def leave(
             member_id = group.static_members.get(asked.instance_id or "", NO_MEMBER)
         code = ErrorCode.NONE
         try:
-            member = fencing.find_member(group, member_id, asked.instance_id)
+            member = group.find(member_id, asked.instance_id)
             if not member.is_classic or member_id in gone:
                 raise UnknownMemberId(f"{member_id!r} is not a member of the classic protocol")
             gone[member_id] = member
@@ -216,7 +216,7 @@ def offers_of(group: ConsumerGroup) -> Iterable[tuple[str, Offer]]:
 
 
 def _classic(group: ConsumerGroup, said: MemberRef) -> tuple[ConsumerMember, ClassicOffer]:
-    member = fencing.find_member(group, said.member_id, said.instance_id)
+    member = group.find(said.member_id, said.instance_id)
     offer = member.metadata.classic
     if offer is None:
         raise UnknownMemberId(f"{said.member_id!r} is a member of group.protocol=consumer")

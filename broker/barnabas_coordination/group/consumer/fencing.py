@@ -8,13 +8,12 @@ Read next:  heartbeat.py, which hears of a leave.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final
 
-from barnabas_coordination.errors import FencedInstanceId, UnknownMemberId
 from barnabas_coordination.group.consumer.group import ConsumerGroup
-from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
+from barnabas_coordination.group.consumer.member import ConsumerMember
 from barnabas_coordination.group.consumer.messages import ConsumerHeartbeat, GroupSettings, HeartbeatOutcome
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
@@ -28,24 +27,15 @@ from barnabas_coordination.group.consumer.records import (
     MemberState,
 )
 from barnabas_coordination.group.consumer.subscription import metadata_hash
-from barnabas_coordination.group.led_group import emptied, led_tombstones, member_tombstones
-from barnabas_coordination.group.states import TimerKey, TimerKind
+from barnabas_coordination.group.led_group import LedGroupState, emptied, led_tombstones, member_tombstones
+from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE
+from barnabas_coordination.group.states import TimerKey, TimerKind, revocation_timer, session_timer
 from barnabas_coordination.shard import ArmTimer, CancelTimer, CoordinatorResult, Ticket
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.errors import KafkaError
 
 REFUSED_RETRY_MS: Final = 1_000
 """Until a member that could not be removed is removed again."""
-
-
-def session_timer(group_id: str, member_id: str) -> TimerKey:
-    """Key of a member's session."""
-    return TimerKey(TimerKind.SESSION, group_id, member_id)
-
-
-def revocation_timer(group_id: str, member_id: str) -> TimerKey:
-    """Key of the time that a member has to give up what it must."""
-    return TimerKey(TimerKind.REBALANCE, group_id, member_id)
 
 
 def downgrade_timer(group_id: str) -> TimerKey:
@@ -60,7 +50,7 @@ def session_timeout_ms(metadata: MemberMetadata, settings: GroupSettings) -> int
 
 def leave(group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, topics: TopicsImage) -> CoordinatorResult:
     """A member leaves, for good or for a while. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    member = find_member(group, request.member_id, request.instance_id)
+    member = group.find(request.member_id, request.instance_id)
     out = CoordinatorResult()
     if request.epoch == LEAVES_FOR_A_WHILE:
         gone = replace(
@@ -80,40 +70,6 @@ def leave(group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, topi
         remove(group, [member], out, topics)
     out.reply(ticket, HeartbeatOutcome(member_id=request.member_id, epoch=request.epoch))
     return out
-
-
-class _Revoking(Protocol):
-    @property
-    def is_revoking(self) -> bool: ...
-
-
-M = TypeVar("M", bound=_Revoking, covariant=True)
-
-
-class LedGroup(Protocol[M]):
-    """A group of any protocol in which the coordinator assigns."""
-
-    group_id: str
-    static_members: dict[str, str]
-
-    @property
-    def members(self) -> Mapping[str, M]:
-        """The members by their ids."""
-        ...
-
-
-def find_member(group: LedGroup[M], member_id: str, instance_id: str | None) -> M:
-    """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    if instance_id is not None:
-        current = group.static_members.get(instance_id)
-        if current is None:
-            raise UnknownMemberId(f"no member of group {group.group_id} has group.instance.id {instance_id}")
-        if current != member_id:
-            raise FencedInstanceId(f"instance {instance_id} is now member {current}")
-    member = group.members.get(member_id)
-    if member is None:
-        raise UnknownMemberId(f"{member_id!r} is not a member of group {group.group_id}")
-    return member
 
 
 def _as_of_none(held: HeldPartitions) -> HeldPartitions:
@@ -169,7 +125,9 @@ def on_timer(group: ConsumerGroup, key: TimerKey, topics: TopicsImage) -> Coordi
     return out
 
 
-def on_refused(group: LedGroup[_Revoking] | None, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+def on_refused(
+    group: LedGroupState[Any, Any, Any] | None, result: CoordinatorResult, error: KafkaError
+) -> CoordinatorResult:
     """Records could not be appended: the group is as before, and who was heard was heard. A member whose time was over is looked at
     again, for no timer of it runs any more."""
     kept = (TimerKind.SESSION, TimerKind.TARGET, TimerKind.REGEX, TimerKind.INITIAL_DELAY)

@@ -22,7 +22,7 @@ from collections import Counter
 from enum import StrEnum
 from typing import Final
 
-from barnabas_coordination.group.consumer.member import ConsumerMember, new_member
+from barnabas_coordination.group.consumer.member import ConsumerMember
 from barnabas_coordination.group.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentRecord,
     ConsumerGroupMemberMetadataRecord,
@@ -68,7 +68,9 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
         member_target=ConsumerGroupTargetAssignmentMemberRecord,
         assignment=ConsumerGroupCurrentMemberAssignmentRecord,
     )
+    member_type = ConsumerMember
     unknown_metadata = MemberMetadata(client_id="", client_host="")
+    nothing = NOTHING
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, GroupValue(FIRST_EPOCH), SoftState())
@@ -92,10 +94,6 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
         """The hash of the metadata of the topics subscribed to."""
         return self.value.metadata_hash
 
-    def new_member(self, member_id: str, metadata: MemberMetadata) -> ConsumerMember:
-        """A member that has nothing yet."""
-        return new_member(member_id, metadata)
-
     @property
     def state(self) -> ConsumerGroupState:
         """See LedGroupState.state."""
@@ -110,10 +108,6 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
         """The assignor that most members ask for; None where the broker's default serves."""
         votes = self.assignor_votes
         return min(votes, key=lambda name: (-votes[name], name)) if votes else None
-
-    def target(self, member_id: str) -> Partitions:
-        """What a member is to have."""
-        return self.targets.get(member_id, NOTHING)
 
     def holder(self, topic_id: Uuid, partition: int) -> str | None:
         """The member that has a partition, or still has to revoke it."""

@@ -21,16 +21,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barnabas_coordination.errors import GroupMaxSizeReached, UnknownMemberId
-from barnabas_coordination.group.admission import refuse_unreleased, require_memory, require_place
+from barnabas_coordination.errors import GroupMaxSizeReached
+from barnabas_coordination.group.admission import refuse_unreleased, require_memory
 from barnabas_coordination.group.consumer import fencing, regexes, slices, target
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.consumer.member import (
-    JOINS,
     ConsumerMember,
     is_same_set,
     is_within,
-    new_member,
     partitions_of,
     size_of,
 )
@@ -55,8 +53,9 @@ from barnabas_coordination.group.consumer.subscription import (
 )
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.group.led_group import replace_static
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import JOINS, Partitions
 from barnabas_coordination.group.led_targets import TargetJob, is_in_the_making, make
+from barnabas_coordination.group.states import revocation_timer, session_timer
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
 
@@ -106,7 +105,7 @@ class Step:
             return self._find_static(request.instance_id)
         member = group.members.get(request.member_id)
         if member is None:
-            return self._new(request)
+            return self._new()
         _check_epoch(member, request)
         return member
 
@@ -115,36 +114,30 @@ class Step:
         present_id = group.static_members.get(instance_id)
         is_classic = request.classic is not None
         if request.epoch != JOINS or (is_classic and not request.is_unnamed):
-            member = fencing.find_member(group, request.member_id, instance_id)
+            member = group.find(request.member_id, instance_id)
             _check_epoch(member, request)
             return member
         if present_id is None:
-            return group.members.get(request.member_id) or self._new(request)
+            return group.members.get(request.member_id) or self._new()
         present = group.members[present_id]
         if not (is_classic or present.has_left_for_a_while or present.is_classic):
             raise refuse_unreleased(instance_id, present_id, "consumer")
         return self._replace(present)
 
-    def _new(self, request: ConsumerHeartbeat) -> ConsumerMember:
-        group = self.group
-        if request.epoch != JOINS:
-            raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
-        require_place(
-            group.group_id, len(group.members), size_max=self.around.size_max, size_key="group.consumer.max.size"
+    def _new(self) -> ConsumerMember:
+        return self.group.admit(
+            self.request.member_id,
+            self.request.epoch,
+            size_max=self.around.size_max,
+            size_key="group.consumer.max.size",
         )
-        return new_member(request.member_id, MemberMetadata(client_id="", client_host=""))
 
     def _replace(self, gone: ConsumerMember) -> ConsumerMember:
         """The same instance under another id: it has what the other had."""
-        group_id = self.group.group_id
         back = replace(
             gone, member_id=self.request.member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, pending={}
         )
-        self.group, records = replace_static(self.group, gone, back)
-        self.out.records.extend(records)
-        if gone.member_id != back.member_id:
-            self.out.cancel(fencing.session_timer(group_id, gone.member_id))
-        self.out.cancel(fencing.revocation_timer(group_id, gone.member_id))
+        self.group = replace_static(self.group, gone, back, self.out)
         return back
 
     # ---- what it says --------------------------------------------------------------------------------------------
@@ -251,18 +244,18 @@ class Step:
         group_id = self.group.group_id
         soft.last_heartbeat_ms[after.member_id] = now_ms = self.around.now_ms
         session_timeout_ms = fencing.session_timeout_ms(after.metadata, self.around.settings)
-        out.arm(fencing.session_timer(group_id, after.member_id), session_timeout_ms)
+        out.arm(session_timer(group_id, after.member_id), session_timeout_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             soft.revoking.pop(after.member_id, None)
             if self.before.state is MemberState.UNREVOKED_PARTITIONS:
-                out.cancel(fencing.revocation_timer(group_id, after.member_id))
+                out.cancel(revocation_timer(group_id, after.member_id))
         elif after != self.member:
             timeout_ms = max(0, after.metadata.rebalance_timeout_ms)
             former = soft.revoking.get(after.member_id)
             since_ms = now_ms if former is None else former.since_ms
             soft.revoking[after.member_id] = Revoking(since_ms, now_ms + timeout_ms)
             if not after.is_classic:
-                out.arm(fencing.revocation_timer(group_id, after.member_id), timeout_ms)
+                out.arm(revocation_timer(group_id, after.member_id), timeout_ms)
 
     def answer(self, ticket: Ticket) -> None:
         """Its epoch, and what it has where it must be told."""

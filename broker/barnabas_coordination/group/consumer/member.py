@@ -9,19 +9,13 @@ Read next:  group.py, which keeps the members; reconciliation.py, which leads on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from barnabas_coordination.group.consumer.records import AssignmentValue, HeldPartitions, MemberMetadata, MemberState
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE, NO_MEMBER_EPOCH, Partitions
 from barnabas_wire.kafka.ids import Uuid
 
-JOINS: Final = 0
-"""Epoch of a heartbeat by which a member joins, or joins again."""
-LEAVES: Final = -1
-LEAVES_FOR_A_WHILE: Final = -2
-"""Epoch of a static member that will come back: its partitions stay its own until its session ends."""
-NO_MEMBER_EPOCH: Final = -1
 MEMBER_BYTES: Final = 300
 """What a member takes that sends next to nothing: 50,000 of them fill what one group may take."""
 
@@ -38,8 +32,8 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = NO_MEMBER_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: HeldPartitions
-    pending: HeldPartitions
+    assigned: HeldPartitions = field(default_factory=dict)
+    pending: HeldPartitions = field(default_factory=dict)
     """To be given up."""
 
     @property
@@ -94,11 +88,6 @@ class ConsumerMember:
             if found is not None:
                 return found
         return None
-
-
-def new_member(member_id: str, metadata: MemberMetadata) -> ConsumerMember:
-    """A member that has nothing yet."""
-    return ConsumerMember(member_id=member_id, metadata=metadata, assigned={}, pending={})
 
 
 def is_same_set(one: HeldPartitions, other: HeldPartitions) -> bool:

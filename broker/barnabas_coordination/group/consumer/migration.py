@@ -44,7 +44,7 @@ from barnabas_coordination.group.led_records import TargetValue
 from barnabas_coordination.group.members import ClassicMember
 from barnabas_coordination.group.protocols import CONSUMER_PROTOCOL_TYPE, choose_protocol
 from barnabas_coordination.group.records import GroupMetadataRecord, GroupMetadataValue, MemberValue
-from barnabas_coordination.group.states import TimerKind
+from barnabas_coordination.group.states import TimerKind, session_timer
 from barnabas_coordination.shard import CoordinatorResult
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.ids import Uuid
@@ -92,7 +92,7 @@ def upgrade(
     for record in records:
         draft.replay(record)
     for member in established:
-        out.arm(fencing.session_timer(group.group_id, member.member_id), member.session_timeout_ms)
+        out.arm(session_timer(group.group_id, member.member_id), member.session_timeout_ms)
     out.records.extend(records)
     return draft
 
@@ -223,8 +223,8 @@ def downgrade(
             )
         )
         for kind in (TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC):
-            out.cancel(fencing.session_timer(group.group_id, member.member_id)._replace(kind=kind))
-        out.arm(fencing.session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
+            out.cancel(session_timer(group.group_id, member.member_id)._replace(kind=kind))
+        out.arm(session_timer(group.group_id, member.member_id), offer.session_timeout_ms)
     value = GroupMetadataValue(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=group.assignment_epoch,

@@ -8,7 +8,6 @@ Read next:  heartbeat.py, which hears of a leave; ../consumer/fencing.py, whose 
 
 from __future__ import annotations
 
-from barnabas_coordination.group.consumer.fencing import find_member, session_timer
 from barnabas_coordination.group.consumer.messages import HeartbeatOutcome
 from barnabas_coordination.group.consumer.subscription import metadata_hash, names_after
 from barnabas_coordination.group.led_group import emptied, led_tombstones, member_tombstones
@@ -21,7 +20,7 @@ from barnabas_coordination.group.share.records import (
     ShareGroupValue,
     ShareRecord,
 )
-from barnabas_coordination.group.states import TimerKey
+from barnabas_coordination.group.states import TimerKey, session_timer
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 from barnabas_coordination.share_settings import ShareSettings
 from barnabas_quorum.image.topics import TopicsImage
@@ -30,7 +29,7 @@ from barnabas_quorum.image.topics import TopicsImage
 def leave(group: ShareGroup, request: ShareHeartbeat, ticket: Ticket, topics: TopicsImage) -> CoordinatorResult:
     """A member leaves. Raises KafkaError UNKNOWN_MEMBER_ID."""
     out = CoordinatorResult()
-    remove(group, find_member(group, request.member_id, None), out, topics)
+    remove(group, group.find(request.member_id), out, topics)
     out.reply(ticket, HeartbeatOutcome(member_id=request.member_id, epoch=request.epoch))
     return out
 

@@ -98,7 +98,9 @@ class ShareGroup(LedGroupState[ShareMember, Partitions, ShareSoftState]):
         member_target=ShareGroupTargetAssignmentMemberRecord,
         assignment=ShareGroupCurrentMemberAssignmentRecord,
     )
+    member_type = ShareMember
     unknown_metadata = ShareMemberMetadata(client_id="", client_host="")
+    nothing = NOTHING
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, ShareGroupValue(FIRST_EPOCH), ShareSoftState())
@@ -112,14 +114,6 @@ class ShareGroup(LedGroupState[ShareMember, Partitions, ShareSoftState]):
     def state(self) -> ShareGroupState:
         """See LedGroupState.state."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
-
-    def target(self, member_id: str) -> Partitions:
-        """What a member is to have."""
-        return self.targets.get(member_id, NOTHING)
-
-    def new_member(self, member_id: str, metadata: ShareMemberMetadata) -> ShareMember:
-        """A member that has nothing yet."""
-        return ShareMember(member_id=member_id, metadata=metadata, assigned=NOTHING)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member names it."""

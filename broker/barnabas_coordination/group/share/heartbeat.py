@@ -18,14 +18,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barnabas_coordination.errors import UnknownMemberId
-from barnabas_coordination.group.admission import require_memory, require_place
-from barnabas_coordination.group.consumer.fencing import session_timer
-from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.admission import require_memory
 from barnabas_coordination.group.consumer.messages import HeartbeatOutcome
 from barnabas_coordination.group.consumer.subscription import metadata_hash, names_after
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.led_records import JOINS, Partitions
 from barnabas_coordination.group.led_targets import is_in_the_making, make
 from barnabas_coordination.group.share import partitions, target
 from barnabas_coordination.group.share.group import ShareGroup
@@ -38,6 +35,7 @@ from barnabas_coordination.group.share.records import (
     ShareGroupValue,
     ShareMemberMetadata,
 )
+from barnabas_coordination.group.states import session_timer
 from barnabas_coordination.shard import CoordinatorResult, Ticket
 
 
@@ -79,12 +77,9 @@ class Step:
         if member is not None:
             check_epoch(member, request.epoch, owns_what_it_has=True)
             return member
-        if request.epoch != JOINS:
-            raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
-        require_place(
-            group.group_id, len(group.members), size_max=self.around.size_max, size_key="group.share.max.size"
+        return group.admit(
+            request.member_id, request.epoch, size_max=self.around.size_max, size_key="group.share.max.size"
         )
-        return group.new_member(request.member_id, group.unknown_metadata)
 
     def say(self, before: ShareMember) -> None:
         """Take over what the member says of itself."""

@@ -7,10 +7,10 @@ Read next:  group.py, which keeps the members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from barnabas_coordination.group.consumer.member import MEMBER_BYTES, NO_MEMBER_EPOCH
-from barnabas_coordination.group.led_records import Partitions
+from barnabas_coordination.group.consumer.member import MEMBER_BYTES
+from barnabas_coordination.group.led_records import NO_MEMBER_EPOCH, Partitions
 from barnabas_coordination.group.share.records import ShareAssignmentValue, ShareMemberMetadata
 
 
@@ -22,7 +22,7 @@ class ShareMember:
     metadata: ShareMemberMetadata
     epoch: int = 0
     previous_epoch: int = NO_MEMBER_EPOCH
-    assigned: Partitions
+    assigned: Partitions = field(default_factory=dict)
 
     @property
     def is_stable(self) -> bool:

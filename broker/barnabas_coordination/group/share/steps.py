@@ -13,7 +13,7 @@ from typing import Any
 from barnabas_coordination.errors import GroupIdNotFound
 from barnabas_coordination.group import led_targets
 from barnabas_coordination.group.any_group import AnyGroup
-from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.led_records import JOINS
 from barnabas_coordination.group.share import fencing, offsets, partitions
 from barnabas_coordination.group.share.group import ShareGroup, ShareSoftState
 from barnabas_coordination.group.share.heartbeat import heartbeat

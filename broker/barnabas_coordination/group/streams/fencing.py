@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
-from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE
 from barnabas_coordination.group.led_group import emptied, led_tombstones, member_tombstones
-from barnabas_coordination.group.states import TimerKey, TimerKind
+from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE
+from barnabas_coordination.group.states import TimerKey, TimerKind, revocation_timer, session_timer
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.member import StreamsMember
 from barnabas_coordination.group.streams.messages import StreamsHeartbeat, StreamsHeartbeatOutcome, StreamsSettings
@@ -35,7 +34,7 @@ def delay_timer(group_id: str) -> TimerKey:
 
 def leave(group: StreamsGroup, request: StreamsHeartbeat, ticket: Ticket) -> CoordinatorResult:
     """A member leaves, for good or for a while. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    member = find_member(group, request.member_id, request.instance_id)
+    member = group.find(request.member_id, request.instance_id)
     out = CoordinatorResult()
     if request.shuts_down:
         group.soft.shutdown_by = request.member_id

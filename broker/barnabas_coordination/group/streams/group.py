@@ -20,7 +20,7 @@ from typing import Final
 
 from barnabas_coordination.group.led_group import FIRST_EPOCH, LedGroupState, RecordKinds
 from barnabas_coordination.group.messages import OffsetToCommit
-from barnabas_coordination.group.streams.member import StreamsMember, new_member
+from barnabas_coordination.group.streams.member import StreamsMember
 from barnabas_coordination.group.streams.records import (
     NO_TOPOLOGY,
     GroupValue,
@@ -63,7 +63,9 @@ class StreamsGroup(LedGroupState[StreamsMember, Tasks, StreamsSoftState]):
         member_target=StreamsGroupTargetAssignmentMemberRecord,
         assignment=StreamsGroupCurrentMemberAssignmentRecord,
     )
+    member_type = StreamsMember
     unknown_metadata = MemberMetadata(client_id="", client_host="")
+    nothing = NO_TASKS
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, GroupValue(FIRST_EPOCH), StreamsSoftState())
@@ -88,14 +90,6 @@ class StreamsGroup(LedGroupState[StreamsMember, Tasks, StreamsSoftState]):
     def topology_epoch(self) -> int:
         """The epoch of the topology; NO_TOPOLOGY without one."""
         return NO_TOPOLOGY if self.topology is None else self.topology.epoch
-
-    def new_member(self, member_id: str, metadata: MemberMetadata) -> StreamsMember:
-        """A member that has nothing yet."""
-        return new_member(member_id, metadata)
-
-    def target(self, member_id: str) -> Tasks:
-        """What a member is to have."""
-        return self.targets.get(member_id, NO_TASKS)
 
     def others(self, task: Task, member_id: str) -> Iterator[tuple[str, Role]]:
         """Process and role of each other member that has a task, or still has to revoke it."""

@@ -21,19 +21,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from barnabas_coordination.errors import UnknownMemberId
-from barnabas_coordination.group.admission import refuse_unreleased, require_memory, require_place
-from barnabas_coordination.group.consumer.fencing import find_member, revocation_timer, session_timer
-from barnabas_coordination.group.consumer.member import JOINS
+from barnabas_coordination.group.admission import refuse_unreleased, require_memory
 from barnabas_coordination.group.epochs import are_targets_due, check_epoch
 from barnabas_coordination.group.led_group import replace_static
+from barnabas_coordination.group.led_records import JOINS
 from barnabas_coordination.group.led_targets import TargetJob, is_in_the_making, make
+from barnabas_coordination.group.states import revocation_timer, session_timer
 from barnabas_coordination.group.streams import fencing, target
 from barnabas_coordination.group.streams.endpoints import endpoints_of
 from barnabas_coordination.group.streams.errors import InvalidStreamsRequest
 from barnabas_coordination.group.streams.group import StreamsGroup
 from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, Status, StatusCode
-from barnabas_coordination.group.streams.member import StreamsMember, new_member, size_of
+from barnabas_coordination.group.streams.member import StreamsMember, size_of
 from barnabas_coordination.group.streams.messages import (
     EndpointPartitions,
     StreamsHeartbeat,
@@ -106,7 +105,7 @@ class Step:
         if instance_id is None or request.epoch != JOINS:
             member = group.members.get(request.member_id)
             if instance_id is not None:
-                member = find_member(group, request.member_id, instance_id)
+                member = group.find(request.member_id, instance_id)
             if member is None:
                 return self._new()
             owned = request.owned
@@ -122,17 +121,15 @@ class Step:
         return self._replace(present)
 
     def _new(self) -> StreamsMember:
-        group, request = self.group, self.request
-        if request.epoch != JOINS:
-            raise UnknownMemberId(f"{request.member_id!r} is not a member of group {group.group_id}")
-        require_place(
-            group.group_id, len(group.members), size_max=self.around.size_max, size_key="group.streams.max.size"
+        return self.group.admit(
+            self.request.member_id,
+            self.request.epoch,
+            size_max=self.around.size_max,
+            size_key="group.streams.max.size",
         )
-        return new_member(request.member_id, MemberMetadata(client_id="", client_host=""))
 
     def _replace(self, gone: StreamsMember) -> StreamsMember:
         """The same instance under another id: it has what the other had."""
-        group_id = self.group.group_id
         back = replace(
             gone,
             member_id=self.request.member_id,
@@ -141,11 +138,7 @@ class Step:
             state=MemberState.STABLE,
             pending=NOTHING_HELD,
         )
-        self.group, records = replace_static(self.group, gone, back)
-        self.out.records.extend(records)
-        if gone.member_id != back.member_id:
-            self.out.cancel(session_timer(group_id, gone.member_id))
-        self.out.cancel(revocation_timer(group_id, gone.member_id))
+        self.group = replace_static(self.group, gone, back, self.out)
         return back
 
     # ---- what it says --------------------------------------------------------------------------------------------

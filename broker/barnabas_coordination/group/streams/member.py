@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from barnabas_coordination.group.consumer.member import LEAVES_FOR_A_WHILE, MEMBER_BYTES, NO_MEMBER_EPOCH
+from barnabas_coordination.group.consumer.member import MEMBER_BYTES
+from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE, NO_MEMBER_EPOCH
 from barnabas_coordination.group.streams.records import AssignmentValue, MemberMetadata, MemberState
 from barnabas_coordination.group.streams.tasks import NOTHING_HELD, HeldTasks, Task
 
@@ -80,11 +81,6 @@ class StreamsMember:
         """In which epoch it got an active task that it has; None for one that it has not."""
         since = self.assigned.active.get(task)
         return self.pending.active.get(task) if since is None else since
-
-
-def new_member(member_id: str, metadata: MemberMetadata) -> StreamsMember:
-    """A member that has nothing yet."""
-    return StreamsMember(member_id=member_id, metadata=metadata)
 
 
 def size_of(metadata: MemberMetadata) -> int:
