@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_coordination.streams_config import StreamsGroupConfig
 from barnabas_wire.config_key import config_key
 
@@ -91,47 +92,23 @@ class GroupCoordinatorConfig(StreamsGroupConfig):
         "How long a member of the consumer protocol (KIP-848) may be silent before it is out, in ms; a group's own "
         "consumer.session.timeout.ms comes first.",
     )
-    group_consumer_min_session_timeout_ms: int = config_key(
-        "group.consumer.min.session.timeout.ms",
-        45_000,
-        "Least consumer.session.timeout.ms of a group, in ms; what is less counts as this.",
-    )
-    group_consumer_max_session_timeout_ms: int = config_key(
-        "group.consumer.max.session.timeout.ms",
-        60_000,
-        "Most consumer.session.timeout.ms of a group, in ms; what is more counts as this.",
-    )
+    group_consumer_min_session_timeout_ms: int = least_key("consumer.session.timeout.ms", 45_000)
+    group_consumer_max_session_timeout_ms: int = most_key("consumer.session.timeout.ms", 60_000)
     group_consumer_heartbeat_interval_ms: int = config_key(
         "group.consumer.heartbeat.interval.ms",
         5_000,
         "How often members of the consumer protocol are to be heard, in ms; a group's own consumer.heartbeat.interval.ms comes first.",
     )
-    group_consumer_min_heartbeat_interval_ms: int = config_key(
-        "group.consumer.min.heartbeat.interval.ms",
-        5_000,
-        "Least consumer.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_consumer_max_heartbeat_interval_ms: int = config_key(
-        "group.consumer.max.heartbeat.interval.ms",
-        15_000,
-        "Most consumer.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_consumer_min_heartbeat_interval_ms: int = least_key("consumer.heartbeat.interval.ms", 5_000)
+    group_consumer_max_heartbeat_interval_ms: int = most_key("consumer.heartbeat.interval.ms", 15_000)
     group_consumer_assignment_interval_ms: int = config_key(
         "group.consumer.assignment.interval.ms",
         1_000,
         "Least time between two assignments of a group, in ms (KIP-1263): members that come at once cost one; a group's own "
         "consumer.assignment.interval.ms comes first.",
     )
-    group_consumer_min_assignment_interval_ms: int = config_key(
-        "group.consumer.min.assignment.interval.ms",
-        0,
-        "Least consumer.assignment.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_consumer_max_assignment_interval_ms: int = config_key(
-        "group.consumer.max.assignment.interval.ms",
-        15_000,
-        "Most consumer.assignment.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_consumer_min_assignment_interval_ms: int = least_key("consumer.assignment.interval.ms", 0)
+    group_consumer_max_assignment_interval_ms: int = most_key("consumer.assignment.interval.ms", 15_000)
     group_consumer_max_size: int = config_key(
         "group.consumer.max.size", GROUP_MAX_SIZE_UNLIMITED, "Most members of one group of the consumer protocol."
     )
@@ -171,25 +148,16 @@ class GroupCoordinatorConfig(StreamsGroupConfig):
         for name in at_least_one:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name.replace('_', '.')} must be at least 1")
-        for name in ("offset_metadata_max_bytes", "group_initial_rebalance_delay_ms"):
+        for name in (
+            "offset_metadata_max_bytes",
+            "group_initial_rebalance_delay_ms",
+            "group_consumer_min_assignment_interval_ms",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name.replace('_', '.')} must be at least 0")
         if self.group_max_session_timeout_ms < self.group_min_session_timeout_ms:
             raise ValueError("group.max.session.timeout.ms must be at least group.min.session.timeout.ms")
-        for what, bounds in self.consumer_bounds.items():
-            value = getattr(self, f"group_consumer_{what}_ms")
-            if not bounds[0] <= value <= bounds[1]:
-                key = what.replace("_", ".")
-                raise ValueError(
-                    f"group.consumer.{key}.ms={value} must be from group.consumer.min.{key}.ms={bounds[0]} to "
-                    f"group.consumer.max.{key}.ms={bounds[1]}"
-                )
-        if self.group_consumer_min_assignment_interval_ms < 0:
-            raise ValueError("group.consumer.min.assignment.interval.ms must be at least 0")
-        if self.group_consumer_session_timeout_ms <= self.group_consumer_heartbeat_interval_ms:
-            raise ValueError(
-                "group.consumer.session.timeout.ms must be more than group.consumer.heartbeat.interval.ms: raise it"
-            )
+        check_bounds(self, "consumer", self.consumer_bounds)
         self.check_streams()
         if self.group_consumer_regex_refresh_interval_ms < 10_000:
             raise ValueError("group.consumer.regex.refresh.interval.ms must be at least 10000")
@@ -210,8 +178,5 @@ class GroupCoordinatorConfig(StreamsGroupConfig):
 
     @property
     def consumer_bounds(self) -> dict[str, tuple[int, int]]:
-        """Least and most of what a group of the consumer protocol may set for itself, in ms."""
-        return {
-            what: (getattr(self, f"group_consumer_min_{what}_ms"), getattr(self, f"group_consumer_max_{what}_ms"))
-            for what in ("session_timeout", "heartbeat_interval", "assignment_interval")
-        }
+        """Least and most of what a group of the consumer protocol may set for itself."""
+        return bounds_of(self, "consumer", ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms"))

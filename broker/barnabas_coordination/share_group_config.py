@@ -7,10 +7,10 @@ Read next:  share_settings.py, which puts a group's own configs in their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_wire.config_key import config_key
 
 ASSIGNORS: Final = ("simple",)
@@ -36,95 +36,47 @@ class ShareGroupConfig:
         "How long a member of a share group (KIP-932) may be silent before it is out, in ms; a group's own "
         "share.session.timeout.ms comes first.",
     )
-    group_share_min_session_timeout_ms: int = config_key(
-        "group.share.min.session.timeout.ms",
-        45_000,
-        "Least share.session.timeout.ms of a group, in ms; what is less counts as this.",
-    )
-    group_share_max_session_timeout_ms: int = config_key(
-        "group.share.max.session.timeout.ms",
-        60_000,
-        "Most share.session.timeout.ms of a group, in ms; what is more counts as this.",
-    )
+    group_share_min_session_timeout_ms: int = least_key("share.session.timeout.ms", 45_000)
+    group_share_max_session_timeout_ms: int = most_key("share.session.timeout.ms", 60_000)
     group_share_heartbeat_interval_ms: int = config_key(
         "group.share.heartbeat.interval.ms",
         5_000,
         "How often members of share groups are to be heard, in ms; a group's own share.heartbeat.interval.ms comes first.",
     )
-    group_share_min_heartbeat_interval_ms: int = config_key(
-        "group.share.min.heartbeat.interval.ms",
-        5_000,
-        "Least share.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_share_max_heartbeat_interval_ms: int = config_key(
-        "group.share.max.heartbeat.interval.ms",
-        15_000,
-        "Most share.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_share_min_heartbeat_interval_ms: int = least_key("share.heartbeat.interval.ms", 5_000)
+    group_share_max_heartbeat_interval_ms: int = most_key("share.heartbeat.interval.ms", 15_000)
     group_share_assignment_interval_ms: int = config_key(
         "group.share.assignment.interval.ms",
         1_000,
         "Least time between two assignments of a share group, in ms (KIP-1263); a group's own "
         "share.assignment.interval.ms comes first.",
     )
-    group_share_min_assignment_interval_ms: int = config_key(
-        "group.share.min.assignment.interval.ms",
-        0,
-        "Least share.assignment.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_share_max_assignment_interval_ms: int = config_key(
-        "group.share.max.assignment.interval.ms",
-        15_000,
-        "Most share.assignment.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_share_min_assignment_interval_ms: int = least_key("share.assignment.interval.ms", 0)
+    group_share_max_assignment_interval_ms: int = most_key("share.assignment.interval.ms", 15_000)
     group_share_record_lock_duration_ms: int = config_key(
         "group.share.record.lock.duration.ms",
         30_000,
         "How long a member of a share group has a record for itself before another may get it, in ms; a group's own "
         "share.record.lock.duration.ms comes first.",
     )
-    group_share_min_record_lock_duration_ms: int = config_key(
-        "group.share.min.record.lock.duration.ms",
-        15_000,
-        "Least share.record.lock.duration.ms of a group, in ms; what is less counts as this.",
-    )
-    group_share_max_record_lock_duration_ms: int = config_key(
-        "group.share.max.record.lock.duration.ms",
-        60_000,
-        "Most share.record.lock.duration.ms of a group, in ms; what is more counts as this.",
-    )
+    group_share_min_record_lock_duration_ms: int = least_key("share.record.lock.duration.ms", 15_000)
+    group_share_max_record_lock_duration_ms: int = most_key("share.record.lock.duration.ms", 60_000)
     group_share_delivery_count_limit: int = config_key(
         "group.share.delivery.count.limit",
         5,
         "How often a record is delivered to a share group before it is given up; a group's own share.delivery.count.limit "
         "comes first.",
     )
-    group_share_min_delivery_count_limit: int = config_key(
-        "group.share.min.delivery.count.limit",
-        2,
-        "Least share.delivery.count.limit of a group; what is less counts as this.",
-    )
-    group_share_max_delivery_count_limit: int = config_key(
-        "group.share.max.delivery.count.limit",
-        10,
-        "Most share.delivery.count.limit of a group; what is more counts as this.",
-    )
+    group_share_min_delivery_count_limit: int = least_key("share.delivery.count.limit", 2)
+    group_share_max_delivery_count_limit: int = most_key("share.delivery.count.limit", 10)
     group_share_partition_max_record_locks: int = config_key(
         "group.share.partition.max.record.locks",
         2_000,
         "Most offsets of a partition from a share group's start offset to the last record delivered; a group's own "
         "share.partition.max.record.locks comes first.",
     )
-    group_share_min_partition_max_record_locks: int = config_key(
-        "group.share.min.partition.max.record.locks",
-        100,
-        "Least share.partition.max.record.locks of a group; what is less counts as this.",
-    )
-    group_share_max_partition_max_record_locks: int = config_key(
-        "group.share.max.partition.max.record.locks",
-        4_000,
-        "Most share.partition.max.record.locks of a group; what is more counts as this.",
-    )
+    group_share_min_partition_max_record_locks: int = least_key("share.partition.max.record.locks", 100)
+    group_share_max_partition_max_record_locks: int = most_key("share.partition.max.record.locks", 4_000)
     group_share_max_size: int = config_key("group.share.max.size", 200, "Most members of one share group.")
     group_share_assignors: tuple[str, ...] = config_key(
         "group.share.assignors", ASSIGNORS, "The assignor of share groups. Only simple is built."
@@ -149,28 +101,16 @@ class ShareGroupConfig:
     )
 
     @property
-    def share_bounds(self) -> Mapping[str, tuple[int, int]]:
+    def share_bounds(self) -> dict[str, tuple[int, int]]:
         """Least and most of what a share group may set for itself."""
-        return {
-            what: (getattr(self, f"group_share_min_{what}"), getattr(self, f"group_share_max_{what}"))
-            for what in BOUNDED
-        }
+        return bounds_of(self, "share", BOUNDED)
 
     def __post_init__(self) -> None:
-        for what, (least, most) in self.share_bounds.items():
-            value, key = getattr(self, f"group_share_{what}"), what.replace("_", ".")
-            if not least <= value <= most:
-                raise ValueError(
-                    f"group.share.{key}={value} must be from group.share.min.{key}={least} to group.share.max.{key}={most}"
-                )
+        check_bounds(self, "share", self.share_bounds)
         for name, (least, most) in _RANGES.items():
             value = getattr(self, f"group_share_{name}")
             if not least <= value <= most:
                 raise ValueError(f"group.share.{name.replace('_', '.')}={value} must be from {least} to {most}")
-        if self.group_share_session_timeout_ms <= self.group_share_heartbeat_interval_ms:
-            raise ValueError(
-                "group.share.session.timeout.ms must be more than group.share.heartbeat.interval.ms: raise it"
-            )
         if len(self.group_share_assignors) != 1 or self.group_share_assignors[0] not in ASSIGNORS:
             raise ValueError(f"group.share.assignors: name one of {', '.join(ASSIGNORS)}")
 

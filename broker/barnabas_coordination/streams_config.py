@@ -7,16 +7,16 @@ Read next:  config.py, which these are part of; group/streams/settings.py, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_wire.config_key import config_key
 
 ASSIGNORS: Final = ("sticky",)
 """The assignors that exist."""
-MS_KEYS: Final = ("session_timeout", "heartbeat_interval", "assignment_interval")
-"""Times that a group may set for itself, within bounds."""
+BOUNDED: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms")
+"""What a group may set for itself, within bounds."""
 UNLIMITED: Final = 2**31 - 1
 
 
@@ -30,47 +30,23 @@ class StreamsGroupConfig:
         "How long a member of a Streams group (KIP-1071) may be silent before it is out, in ms; a group's own "
         "streams.session.timeout.ms comes first.",
     )
-    group_streams_min_session_timeout_ms: int = config_key(
-        "group.streams.min.session.timeout.ms",
-        45_000,
-        "Least streams.session.timeout.ms of a group, in ms; what is less counts as this.",
-    )
-    group_streams_max_session_timeout_ms: int = config_key(
-        "group.streams.max.session.timeout.ms",
-        60_000,
-        "Most streams.session.timeout.ms of a group, in ms; what is more counts as this.",
-    )
+    group_streams_min_session_timeout_ms: int = least_key("streams.session.timeout.ms", 45_000)
+    group_streams_max_session_timeout_ms: int = most_key("streams.session.timeout.ms", 60_000)
     group_streams_heartbeat_interval_ms: int = config_key(
         "group.streams.heartbeat.interval.ms",
         5_000,
         "How often members of Streams groups are to be heard, in ms; a group's own streams.heartbeat.interval.ms comes first.",
     )
-    group_streams_min_heartbeat_interval_ms: int = config_key(
-        "group.streams.min.heartbeat.interval.ms",
-        5_000,
-        "Least streams.heartbeat.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_streams_max_heartbeat_interval_ms: int = config_key(
-        "group.streams.max.heartbeat.interval.ms",
-        15_000,
-        "Most streams.heartbeat.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_streams_min_heartbeat_interval_ms: int = least_key("streams.heartbeat.interval.ms", 5_000)
+    group_streams_max_heartbeat_interval_ms: int = most_key("streams.heartbeat.interval.ms", 15_000)
     group_streams_assignment_interval_ms: int = config_key(
         "group.streams.assignment.interval.ms",
         1_000,
         "Least time between two assignments of a Streams group, in ms (KIP-1263); a group's own "
         "streams.assignment.interval.ms comes first.",
     )
-    group_streams_min_assignment_interval_ms: int = config_key(
-        "group.streams.min.assignment.interval.ms",
-        0,
-        "Least streams.assignment.interval.ms of a group, in ms; what is less counts as this.",
-    )
-    group_streams_max_assignment_interval_ms: int = config_key(
-        "group.streams.max.assignment.interval.ms",
-        15_000,
-        "Most streams.assignment.interval.ms of a group, in ms; what is more counts as this.",
-    )
+    group_streams_min_assignment_interval_ms: int = least_key("streams.assignment.interval.ms", 0)
+    group_streams_max_assignment_interval_ms: int = most_key("streams.assignment.interval.ms", 15_000)
     group_streams_initial_rebalance_delay_ms: int = config_key(
         "group.streams.initial.rebalance.delay.ms",
         3_000,
@@ -115,28 +91,14 @@ class StreamsGroupConfig:
     )
 
     @property
-    def streams_bounds(self) -> Mapping[str, tuple[int, int]]:
-        """Least and most of what a Streams group may set for itself, in ms."""
-        return {
-            what: (getattr(self, f"group_streams_min_{what}_ms"), getattr(self, f"group_streams_max_{what}_ms"))
-            for what in MS_KEYS
-        }
+    def streams_bounds(self) -> dict[str, tuple[int, int]]:
+        """Least and most of what a Streams group may set for itself."""
+        return bounds_of(self, "streams", BOUNDED)
 
     def check_streams(self) -> None:
         """Raises ValueError for keys that contradict each other."""
-        for what, (least, most) in self.streams_bounds.items():
-            value = getattr(self, f"group_streams_{what}_ms")
-            if not 0 <= least <= value <= most:
-                key = what.replace("_", ".")
-                raise ValueError(
-                    f"group.streams.{key}.ms={value} must be from group.streams.min.{key}.ms={least} to "
-                    f"group.streams.max.{key}.ms={most}"
-                )
-        if self.group_streams_session_timeout_ms <= self.group_streams_heartbeat_interval_ms:
-            raise ValueError(
-                "group.streams.session.timeout.ms must be more than group.streams.heartbeat.interval.ms: raise it"
-            )
-        for name in ("initial_rebalance_delay_ms", "acceptable_recovery_lag"):
+        check_bounds(self, "streams", self.streams_bounds)
+        for name in ("initial_rebalance_delay_ms", "acceptable_recovery_lag", "min_assignment_interval_ms"):
             if getattr(self, f"group_streams_{name}") < 0:
                 raise ValueError(f"group.streams.{name.replace('_', '.')} must be at least 0")
         for name in ("max_size", "task_offset_interval_ms", "min_session_timeout_ms", "min_heartbeat_interval_ms"):

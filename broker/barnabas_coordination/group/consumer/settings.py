@@ -15,15 +15,9 @@ from barnabas_coordination.group.consumer.messages import GroupSettings
 
 def settings_of(config: GroupCoordinatorConfig, overrides: Mapping[str, str]) -> GroupSettings:
     """`overrides`: the group's own configs, by Kafka's names."""
-    if not overrides:
-        return GroupSettings(
-            session_timeout_ms=config.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-        )
     found = {}
     for what, (least, most) in config.consumer_bounds.items():
-        text = overrides.get(f"consumer.{what.replace('_', '.')}.ms")
-        own: int = getattr(config, f"group_consumer_{what}_ms")
-        found[f"{what}_ms"] = own if text is None else min(max(int(text), least), most)
+        text = overrides.get(f"consumer.{what.replace('_', '.')}")
+        own: int = getattr(config, f"group_consumer_{what}")
+        found[what] = own if text is None else min(max(int(text), least), most)
     return GroupSettings(**found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas_coordination.group.streams.messages import StreamsSettings
-from barnabas_coordination.streams_config import MS_KEYS, StreamsGroupConfig
+from barnabas_coordination.streams_config import StreamsGroupConfig
 
 
 def settings_of(config: StreamsGroupConfig, overrides: Mapping[str, str]) -> StreamsSettings:
@@ -22,14 +22,9 @@ def settings_of(config: StreamsGroupConfig, overrides: Mapping[str, str]) -> Str
         return value if text is None else min(max(int(text), least), most)
 
     bounds = config.streams_bounds
-    session_timeout_ms, heartbeat_interval_ms, assignment_interval_ms = (
-        own(f"{what}_ms", *bounds[what]) for what in MS_KEYS
-    )
     tags = overrides.get("streams.rack.aware.assignment.tags")
     return StreamsSettings(
-        session_timeout_ms=session_timeout_ms,
-        heartbeat_interval_ms=heartbeat_interval_ms,
-        assignment_interval_ms=assignment_interval_ms,
+        **{what: own(what, *bounds[what]) for what in bounds},
         initial_rebalance_delay_ms=own("initial_rebalance_delay_ms"),
         standby_replicas=own("num_standby_replicas", 0, config.group_streams_max_standby_replicas),
         task_offset_interval_ms=config.group_streams_task_offset_interval_ms,
