@@ -134,6 +134,11 @@ class Acquisition:
             position = span.last_offset + 1
             if self._taken >= self._request.records_max:
                 break
+            if position <= self._window.end:  # thousands of batches may wait there for their time, or for others
+                run = self._window.next_ready(self._window.index(position), self._window.end)
+                if run is None and self._found:
+                    break  # the next fetch begins behind the window
+                position = self._window.end + 1 if run is None else max(position, run.first)
         self._close()
         return self._found
 
@@ -144,12 +149,9 @@ class Acquisition:
         window = self._window
         stop = min(last, window.end)
         while first <= stop:
-            place = window.index(first)
-            while place < len(window.runs) and not window.runs[place].is_ready:
-                place += 1
-            if place == len(window.runs) or window.runs[place].first > stop:
+            run = window.next_ready(window.index(first), stop)
+            if run is None:
                 return True
-            run = window.runs[place]
             start = max(run.first, first)
             count, goes_on = self._count_of(run, min(run.last, stop) - start + 1)
             if count <= 0:

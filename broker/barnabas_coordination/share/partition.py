@@ -93,6 +93,8 @@ class SharePartition:
         """Under way."""
         self._retry_ms = 0
         self.letters = WaitingLetters()
+        self._unopened = int(start_offset)
+        """No offset below it lies in a gap of the state that was read and is still to be opened."""
         self._examined = int(start_offset) - 1
         """Up to here it is known which records are not due."""
         self._due: deque[tuple[int, int]] = deque()
@@ -154,12 +156,9 @@ class SharePartition:
     def fetch_offset(self) -> Offset | None:
         """Where to read for the next member; None while there is nothing to acquire, whatever the log has."""
         window = self.window
-        place = window.index(self._hint)
-        runs = window.runs
-        while place < len(runs) and not runs[place].is_ready:
-            place += 1
-        if place < len(runs):
-            self._hint = runs[place].first
+        run = window.next_ready(window.index(self._hint), window.end)
+        if run is not None:
+            self._hint = run.first
             return Offset(self._hint)
         self._hint = window.end + 1
         if self.is_bound_by_delayed or self.is_full:
@@ -199,9 +198,11 @@ class SharePartition:
         if not self.settings.deliver_at_header:
             return None
         window = self.window
-        for run in window.runs if window.delayed else ():
+        for run in window.within(self._unopened, window.end):
             if run.due_ms == NOT_EXAMINED:
+                self._unopened = run.first
                 return Offset(run.first)
+        self._unopened = window.end + 1
         if self._examined > window.end or self.is_bound_by_delayed:
             return None
         return None if self.is_full else Offset(window.end + 1)

@@ -102,11 +102,6 @@ class Run:
         member = f" {self.member} until {self.lock_ms}" if self.member else ""
         return f"<{self.first}..{self.last} {self.state.name}{target} {self.deliveries}{due}{member}>"
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it may be acquired."""
-        return self.state is _AVAILABLE and not self.due_ms
-
     def tail(self, first: int) -> Run:
         """A copy of what begins at `first`."""
         made = Run.__new__(Run)
@@ -158,6 +153,24 @@ class Window:
     def complete(self) -> int:
         """Offsets whose delivery is complete."""
         return self.counts[DeliveryState.ACKNOWLEDGED] + self.counts[DeliveryState.ARCHIVED]
+
+    @property
+    def ready(self) -> int:
+        """Offsets that may be acquired again now."""
+        return self.counts[_AVAILABLE] - self.delayed
+
+    def next_ready(self, place: int, last: int) -> Run | None:
+        """The first run from a place on that may be acquired, of those that begin at `last` or before."""
+        runs = self.runs
+        if not self.ready:
+            return None
+        for each in range(place, len(runs)):
+            run = runs[each]
+            if run.first > last:
+                return None
+            if run.state is _AVAILABLE and not run.due_ms:
+                return run
+        return None
 
     def index(self, offset: int) -> int:
         """Place of the run that holds the offset; of the first run for one below, len(runs) for one above."""
