@@ -123,7 +123,7 @@ bench-spark: ## Spark's reads and writes through our format and through its own 
 bench-transactions: ## commits, reads of committed data and copies beside Apache Kafka: ARGS="--rows PREFIX --rounds 3"
 	@$(PY) -m tests.bench.transactions --json bench-transactions.json $(ARGS)
 
-bench-shares: ## records of a share group that are accepted one by one, beside Apache Kafka: ARGS="--rounds 3"
+bench-shares: ## records of a share group that are accepted one by one, locks that end, delayed records, beside Apache Kafka: ARGS="--rows PREFIX --rounds 3"
 	@$(PY) -m tests.bench.shares --json bench-shares.json $(ARGS)
 
 bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and with a cleaner at work
