@@ -13,7 +13,7 @@ sockets, gRPC, the two threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -283,8 +283,9 @@ class SimulatedNode:
         self._has_closed_logs = False
         self.is_up = True
 
-    def _on_fence(self, broker_id: BrokerId, reason: str) -> None:
-        self._cluster.invariants.on_fence(self, broker_id)
+    def _on_fence(self, reasons: Mapping[BrokerId, str]) -> None:
+        for broker_id in reasons:
+            self._cluster.invariants.on_fence(self, broker_id)
 
     def _on_space_changed(self, directory: str, has_space: bool) -> None:
         self._cluster.figures.directories_filled += not has_space

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_quorum.controller import controller
 from barnabas_quorum.controller.requests import BrokerHeartbeat, CreatableTopic, CreateTopics
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.features import (
@@ -254,19 +255,80 @@ def test_unclean_election_follows_the_topics_config(where: str) -> None:
     assert (cluster.partition("strict").leader, cluster.partition("strict").elr) == (-1, (1,))
 
 
+@pytest.mark.parametrize(
+    ("places", "elected"),
+    [
+        ({1: ("r1", "h1"), 2: ("r1", "h1"), 3: ("r1", "h2"), 4: ("r2", "h3")}, 4),
+        ({1: ("r1", "h1"), 2: ("r1", "h1"), 3: ("r1", "h2"), 4: ("r1", "h1")}, 3),
+        ({1: (None, "h1"), 2: (None, "h1"), 3: (None, None), 4: (None, "h2")}, 3),
+        ({1: (None, "h1"), 2: (None, "h1"), 3: (None, "h1"), 4: (None, "h1")}, 2),
+        ({1: (None, None), 2: (None, None), 3: (None, "h1"), 4: (None, "h1")}, 2),
+    ],
+)
+def test_an_unclean_leader_is_rather_in_another_rack_and_on_another_host_than_the_lost_one(
+    places: dict[int, tuple[str | None, str | None]], elected: int
+) -> None:
+    cluster = DecidedCluster()
+    for broker_id, (rack, host) in places.items():
+        cluster.start_broker(broker_id, rack=rack, host=host)
+    cluster.create("t", [1, 2, 3, 4], configs={"unclean.leader.election.enable": "true"})
+    for broker_id in (2, 3, 4):
+        cluster.fence(broker_id)
+    for broker_id in (2, 3, 4):
+        cluster.heartbeat(broker_id)
+    assert cluster.partition("t").isr == (1,)
+    cluster.fence(1)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (elected, (elected,))
+
+
 def test_the_broker_dead_for_longest_is_fenced_first_and_then_no_more() -> None:
     cluster = DecidedCluster().start_brokers(1, 2, 3)
     for broker_id, now_ms in ((2, 1000), (1, 2000), (3, 30_000)):
         cluster.now_ms = now_ms
         cluster.heartbeat(broker_id)
     assert cluster.controller.next_deadline_ms() == 4000
-    assert cluster.controller.stale_broker(now_ms=3_999) is None
-    assert cluster.controller.stale_broker(now_ms=30_000) == 2
+    assert cluster.controller.stale_brokers(now_ms=3_999) == []
+    assert cluster.controller.stale_brokers(now_ms=30_000) == [2, 1]
     cluster.fence(2)
-    assert cluster.controller.stale_broker(now_ms=30_000) == 1
+    assert cluster.controller.stale_brokers(now_ms=30_000) == [1]
     cluster.fence(1)
-    assert cluster.controller.stale_broker(now_ms=30_000) is None
-    assert cluster.controller.fence(BrokerId(1)).records == []
+    assert cluster.controller.stale_brokers(now_ms=30_000) == []
+    assert cluster.controller.fence([BrokerId(1)]).records == []
+
+
+def test_no_more_dead_brokers_are_fenced_at_once_than_have_so_many_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "RECORDS_PER_REQUEST_MAX", 5)
+    cluster = DecidedCluster().start_brokers(1, 2, 3, 4)
+    cluster.create("t", *[[1, 2, 4]] * 3)
+    cluster.create("s", [3, 4], [4, 3])
+    assert cluster.controller.stale_brokers(now_ms=30_000) == [1], "two have six replicas"
+    cluster.fence(1)
+    assert cluster.controller.stale_brokers(now_ms=30_000) == [2, 3], "and they have five"
+    cluster.fence(2)
+    cluster.fence(3)
+    cluster.create("u", [4], [4])
+    assert cluster.controller.stale_brokers(now_ms=30_000) == [4], "one is fenced whatever it holds"
+
+
+def test_a_lost_host_is_fenced_in_one_go_and_hands_nothing_to_itself() -> None:
+    cluster = DecidedCluster(min_insync_replicas=2)
+    for broker_id in (11, 12, 21):
+        cluster.start_broker(broker_id, host=f"h{broker_id // 10}")
+    cluster.create("t", [11, 12, 21], [12, 21, 11], [21, 11, 12])
+    cluster.create("lone", [11, 12])
+    before = len(cluster.log)
+    cluster.commit(cluster.controller.fence([BrokerId(12), BrokerId(11)]))
+    changes = [record for record in cluster.log[before:] if isinstance(record, PartitionChangeRecord)]
+    assert [(change.partition_id, change.leader, change.isr) for change in changes] == [
+        (0, -1, ()),
+        (0, 21, (21,)),
+        (1, 21, (21,)),
+        (2, None, (21,)),
+    ]
+    assert [type(record) for record in cluster.log[before + 4 :]] == [BrokerRegistrationChangeRecord] * 2
+    assert cluster.partition("t", 0).elr == (11, 12), "they had every record that was committed"
+    cluster.start_broker(12, host="h1", previous_broker_epoch=cluster.image.cluster.brokers[BrokerId(12)].epoch)
+    assert cluster.partition("lone").leader == 12
 
 
 # --- controlled shutdown ------------------------------------------------------------------------------------------------
@@ -332,8 +394,8 @@ def test_a_broker_of_the_former_version_keeps_the_session_that_its_slow_heartbea
     cluster.now_ms = 1000
     cluster.heartbeat(1)
     cluster.heartbeat(2)
-    assert cluster.controller.stale_broker(now_ms=9_999) == 2
+    assert cluster.controller.stale_brokers(now_ms=9_999) == [2]
     cluster.fence(2)
     assert cluster.controller.next_deadline_ms() == 10_000
-    assert cluster.controller.stale_broker(now_ms=9_999) is None
-    assert cluster.controller.stale_broker(now_ms=10_000) == 1
+    assert cluster.controller.stale_brokers(now_ms=9_999) == []
+    assert cluster.controller.stale_brokers(now_ms=10_000) == [1]

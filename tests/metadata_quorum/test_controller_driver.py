@@ -6,7 +6,7 @@ Time is virtual: a time-out takes no time, and ends exactly when it should.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -66,8 +66,8 @@ class Stand:
         topic: CreatedTopic = reply.topics[0]
         return topic
 
-    async def start_broker(self, broker_id: int) -> HeartbeatConnection:
-        reply: Any = await self.ask(registration(broker_id))
+    async def start_broker(self, broker_id: int, **more: Any) -> HeartbeatConnection:
+        reply: Any = await self.ask(registration(broker_id, **more))
         connection = self.driver.connect(
             BrokerId(broker_id), reply.broker_epoch, lambda item: self.pushed.append((broker_id, item))
         )
@@ -544,9 +544,9 @@ async def test_the_time_that_a_fence_takes_to_decide_is_nobody_elses_silence(mon
             await asyncio.sleep(0.5)
         decide = stand.driver.controller.fence
 
-        def decide_slowly(broker_id: BrokerId) -> Any:
+        def decide_slowly(broker_ids: Collection[BrokerId]) -> Any:
             stand_still(10)
-            return decide(broker_id)
+            return decide(broker_ids)
 
         monkeypatch.setattr(stand.driver.controller, "fence", decide_slowly)
         await stand.fenced_after_ms(1)
@@ -567,6 +567,16 @@ class Refused:
         return self.answers.pop(0) if self.answers else True
 
 
+class RefusedAt:
+    """A probe that finds nobody listening at one port."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+        return endpoints[0].port == self.port
+
+
 @on_virtual_time
 async def test_a_broker_whose_listener_is_gone_is_fenced_without_waiting_for_the_grace() -> None:
     probe = Refused()
@@ -576,6 +586,30 @@ async def test_a_broker_whose_listener_is_gone_is_fenced_without_waiting_for_the
         assert 250 <= await stand.fenced_after_ms(1) <= 250 + SLACK_MS
         assert stand.driver.stats.fenced_by_probe == 1
         assert probe.asked == [(Endpoint("PLAINTEXT", "127.0.0.1", 9001),)] * 2
+
+
+@on_virtual_time
+async def test_the_brokers_of_a_lost_host_are_fenced_together() -> None:
+    async with running(probe=Refused()) as stand:
+        lost = [await stand.start_broker(broker_id, host="h1") for broker_id in (1, 2, 3)]
+        await stand.start_broker(4, host="h2")
+        batches = len(stand.quorum.committed)
+        for connection in lost[:2]:
+            connection.close()
+            await asyncio.sleep(0.03)  # one after the other, each by its own probe
+        assert 220 <= await stand.fenced_after_ms(1) <= 220 + SLACK_MS, "not later for it: the last of them is known"
+        assert [stand.is_fenced(broker_id) for broker_id in (2, 3, 4)] == [True, False, False]
+        assert len(stand.quorum.committed) == batches + 1, "one append"
+        assert (stand.driver.stats.brokers_fenced, stand.driver.stats.fenced_by_probe) == (2, 2)
+
+
+@on_virtual_time
+async def test_a_broker_proven_dead_does_not_wait_long_for_a_sibling_in_doubt() -> None:
+    async with running(probe=RefusedAt(9001)) as stand:
+        for connection in [await stand.start_broker(broker_id, host="h1") for broker_id in (1, 2)]:
+            connection.close()
+        assert 300 <= await stand.fenced_after_ms(1) <= 300 + SLACK_MS
+        assert not stand.is_fenced(2)
 
 
 @on_virtual_time

@@ -53,7 +53,7 @@ class Marks:
             partition_id=number,
             is_acceptable=lambda member: True,
             min_insync_replicas=1,
-            target_faults=faults_with(registration, BrokerId(broker.id), fault),
+            target_faults=faults_with(registration, [BrokerId(broker.id)], fault),
         )
         if change is not None:
             controller.commit(change)

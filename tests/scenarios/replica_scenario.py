@@ -298,7 +298,7 @@ class ReplicaScenario(Scenario):
     def _do_fence(self, broker: str) -> None:
         number = BrokerId(int(broker))
         self.controller.commit(
-            *leave_partitions(self.controller.image, number, rules=self.controller.rules),
+            *leave_partitions(self.controller.image, [number], rules=self.controller.rules),
             self._registration_change(number, is_fenced=True),
         )
 

@@ -155,7 +155,7 @@ class DecidedCluster:
 
     def fence(self, broker_id: int) -> None:
         """The broker was found dead."""
-        self.commit(self.controller.fence(BrokerId(broker_id)))
+        self.commit(self.controller.fence([BrokerId(broker_id)]))
 
     def create(self, name: str, *replicas: Sequence[int], configs: dict[str, str] | None = None) -> Uuid:
         """A topic with the given replica list per partition; its id."""

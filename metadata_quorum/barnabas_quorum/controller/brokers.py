@@ -108,7 +108,7 @@ def register_broker(
             return directory in copies or (bool(copies) and is_reserved(directory))
 
         records += leave_partitions(
-            image, request.broker_id, rules=rules, is_lost=is_lost, is_gone=is_gone, is_copied=is_copied
+            image, [request.broker_id], rules=rules, is_lost=is_lost, is_gone=is_gone, is_copied=is_copied
         )
     broker_epoch = next_offset + len(records)
     records.append(
@@ -189,21 +189,25 @@ def heartbeat(
         # every broker must know the new leaders before the old one stops, or clients and followers would find no leader
         is_free = not leads_any(image, broker.id) and lowest_active_offset >= (shutdown_offset or 0)
         if is_free:
-            return answer(fence_broker(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
+            return answer(fence_brokers(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
         return answer([], is_fenced=False)
     if request.want_shutdown:
         if leads_any(image, broker.id):
             return answer(begin_controlled_shutdown(image, broker, rules=rules), is_fenced=False)
-        return answer(fence_broker(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
+        return answer(fence_brokers(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
     if request.want_fence:
-        return answer(fence_broker(image, broker, rules=rules), is_fenced=True)
+        return answer(fence_brokers(image, broker, rules=rules), is_fenced=True)
     return answer([], is_fenced=False)
 
 
-def fence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
-    """The broker leaves its ISRs and leads nothing; then it is fenced. The reverse order would show a fenced leader."""
-    records = leave_partitions(image, broker.id, rules=rules)
-    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=True))
+def fence_brokers(image: MetadataImage, *brokers: BrokerRegistration, rules: PartitionRules) -> list[Record]:
+    """The brokers leave their ISRs and lead nothing; then they are fenced. The reverse order would show a fenced leader. Those that
+    are lost together are fenced together: no partition is handed from one of them to another."""
+    records = leave_partitions(image, [broker.id for broker in brokers], rules=rules)
+    records += [
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=True)
+        for broker in brokers
+    ]
     return records
 
 
@@ -225,7 +229,7 @@ def begin_controlled_shutdown(
     image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules
 ) -> list[Record]:
     """The broker hands its leaderships over and leaves its ISRs while it still serves."""
-    records = leave_partitions(image, broker.id, rules=rules)
+    records = leave_partitions(image, [broker.id], rules=rules)
     records.append(
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_in_controlled_shutdown=True)
     )
@@ -256,7 +260,7 @@ def unregister_broker(
                 f"give these records up with `barnabas topic elect {topic.name}:{index} --unclean`, after a reassignment "
                 "where no other broker has a replica, or delete the topic",
             )
-    records = leave_partitions(image, broker.id, rules=rules, is_gone=lambda placed: True)
+    records = leave_partitions(image, [broker.id], rules=rules, is_gone=lambda placed: True)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return ControllerResult(records=records, response=UnregisterBrokerReply(), is_atomic=False)
 

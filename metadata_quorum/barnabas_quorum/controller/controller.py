@@ -14,7 +14,7 @@ Not obvious
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -170,19 +170,52 @@ class Controller:
         """Remove expired delegation tokens."""
         return tokens.sweep_tokens(self.pending, wall_ms=self.wall_ms, records_max=RECORDS_PER_BATCH_MAX)
 
-    def fence(self, broker_id: BrokerId) -> ControllerResult[None]:
-        """Fence a broker that was found dead; no records when it is already fenced or unregistered."""
-        broker = self.pending.cluster.broker(broker_id)
-        if broker is None or broker.is_fenced:
+    def fence(self, broker_ids: Collection[BrokerId]) -> ControllerResult[None]:
+        """Fence brokers that were found dead, in one go; no records for one that is already fenced or unregistered."""
+        dead = [
+            broker
+            for broker in map(self.pending.cluster.broker, sorted(broker_ids))
+            if broker is not None and not broker.is_fenced
+        ]
+        if not dead:
             return ControllerResult(records=[], response=None)
-        records = brokers.fence_broker(self.pending, broker, rules=self.partition_rules)
-        self.sessions.note_fenced(broker_id)
+        records = brokers.fence_brokers(self.pending, *dead, rules=self.partition_rules)
+        for broker in dead:
+            self.sessions.note_fenced(broker.id)
         return ControllerResult(records=records, response=None, is_atomic=False)
 
-    def stale_broker(self, *, now_ms: int) -> BrokerId | None:
-        """The unfenced broker that has been dead for longest, or None."""
-        stale = [found for found in self._deadlines() if found[0] <= now_ms]
-        return min(stale)[1] if stale else None
+    def stale_brokers(self, *, now_ms: int) -> list[BrokerId]:
+        """The unfenced brokers that are dead, the one that has been so for longest first: as many as have RECORDS_PER_REQUEST_MAX
+        replicas together, and one in any case. Heartbeats that came meanwhile go before the others. Once one is due, so is
+        everyone who is proven dead."""
+        replicas = self.pending.topics.index.replica_counts
+        chosen: list[BrokerId] = []
+        room = RECORDS_PER_REQUEST_MAX
+        for deadline_ms, broker_id in sorted(self._deadlines()):
+            if deadline_ms > now_ms and not (chosen and self.sessions.is_refused(broker_id)):
+                continue
+            room -= replicas.get(broker_id, 0)
+            if chosen and room < 0:
+                break
+            chosen.append(broker_id)
+        return chosen
+
+    def awaits_siblings(self, broker_id: BrokerId) -> bool:
+        """Whether others of the broker's host are absent too, and it is not known yet whether they are dead."""
+        cluster = self.pending.cluster
+        broker = cluster.broker(broker_id)
+        return (
+            broker is not None
+            and broker.host is not None
+            and any(
+                other.host == broker.host
+                and other.id != broker_id
+                and not other.is_fenced
+                and self.sessions.is_absent(other.id)
+                and not self.sessions.is_refused(other.id)
+                for other in cluster.brokers.values()
+            )
+        )
 
     def next_deadline_ms(self) -> int | None:
         """When the next session of an unfenced broker expires."""

@@ -118,6 +118,7 @@ def _assign(
         gone=gone,
         spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
+        domains_of=image.cluster.domains_of,
     )
     if change is None:
         return PartitionChangeRecord(topic_id=topic.id, partition_id=index, directories=directories)
@@ -140,11 +141,12 @@ def _leave(
         partition,
         topic_id=topic.id,
         partition_id=index,
-        is_acceptable=acceptable(image, partition, leaving=broker_id),
+        is_acceptable=acceptable(image, partition, leaving=(broker_id,)),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=_without(partition.isr, broker_id),
         spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
+        domains_of=image.cluster.domains_of,
     )
 
 

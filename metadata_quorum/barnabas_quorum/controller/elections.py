@@ -56,6 +56,7 @@ def elect_leaderless(
             min_insync_replicas=rules.min_insync_replicas(topic.name),
             spared=spared,
             allows_unclean=rules.allows_unclean(topic.name),
+            domains_of=image.cluster.domains_of,
         )
         if change is not None:
             changes.append(change)
@@ -217,6 +218,7 @@ def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: Partiti
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         spared=image.cluster.in_maintenance,
         allows_unclean=True,
+        domains_of=image.cluster.domains_of,
     )
     if change is None or change.leader is None or change.leader == NO_BROKER:
         raise KafkaError.of(

@@ -31,6 +31,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from barnabas_quorum.controller.elr import effective_min_isr, eligible_replicas, last_known_leader
+from barnabas_quorum.image.cluster import NO_DOMAINS, Domains
 from barnabas_quorum.image.directories import UNASSIGNED_DIRECTORY
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
@@ -93,6 +94,7 @@ def build_change(
     election: Election = Election.ONLINE,
     spared: Collection[BrokerId] = (),
     allows_unclean: bool = False,
+    domains_of: Callable[[BrokerId], Domains] = lambda broker_id: NO_DOMAINS,
     leader_recovery_state: LeaderRecoveryState | None = None,
     target_faults: ReplicaFaults | None = None,
 ) -> PartitionChangeRecord | None:
@@ -109,6 +111,8 @@ def build_change(
             fault LOST are so as well.
         spared: brokers in maintenance: in sync as others, and leading only what no other healthy replica may lead.
         allows_unclean: let a replica lead that may lack committed records, if no other may lead.
+        domains_of: what each broker is lost with. An unclean leader is rather one that shares no rack, and then no host, with a
+            replica that may not lead: what has taken that one may take its neighbours next, and with them what is left.
         leader_recovery_state: reported by the leader, None = no change.
         target_faults: the faulty replicas, None = no change. A replica that is dropped, or gone, is no longer faulty.
     """
@@ -143,6 +147,7 @@ def build_change(
         election=election,
         spared=spared,
         allows_unclean=allows_unclean,
+        domains_of=domains_of,
     )
     leader = elected.leader
     if elected.is_unclean:
@@ -186,10 +191,13 @@ def build_change(
     return None if is_unchanged(change) else change
 
 
-def faults_with(partition: PartitionRegistration, broker_id: BrokerId, fault: ReplicaFault | None) -> ReplicaFaults:
-    """The partition's faults once the broker's replica has this one, or none."""
-    others = [faulty for faulty in partition.faults if faulty.broker_id != broker_id]
-    return tuple(sorted(others if fault is None else [*others, FaultyReplica(broker_id, fault)]))
+def faults_with(
+    partition: PartitionRegistration, brokers: Collection[BrokerId], fault: ReplicaFault | None
+) -> ReplicaFaults:
+    """The partition's faults once these brokers' replicas have this one, or none."""
+    others = [faulty for faulty in partition.faults if faulty.broker_id not in brokers]
+    ours = [] if fault is None else [FaultyReplica(broker_id, fault) for broker_id in brokers]
+    return tuple(sorted([*others, *ours]))
 
 
 def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple[Replicas, tuple[BrokerId, ...]] | None:
@@ -235,9 +243,11 @@ def _elect(
     election: Election,
     spared: Collection[BrokerId],
     allows_unclean: bool,
+    domains_of: Callable[[BrokerId], Domains],
 ) -> _Elected:
     """A healthy member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list, one that is not spared
-    first; else a faulty one; else the last known leader; else, where it is allowed, any live replica, healthy ones first."""
+    first; else a faulty one; else the last known leader; else, where it is allowed, any live replica: healthy ones first, and of
+    these one in another rack, then on another host, than those that may not lead."""
     candidates = isr or elr
 
     healthy = [r for r in replicas if r in candidates and r not in faults and is_acceptable(r)]
@@ -255,9 +265,17 @@ def _elect(
     if not isr and not elr and len(last_known) == 1 and is_acceptable(last_known[0]):
         return _Elected(last_known[0], is_unclean=True)
     if allows_unclean:
-        for replica in sorted(replicas, key=lambda r: (r in faults, faults.get(r) is ReplicaFault.LOST)):
-            if is_acceptable(replica):
-                return _Elected(replica, is_unclean=True)
+        live = [replica for replica in replicas if is_acceptable(replica)]
+        hit = [domains_of(replica) for replica in replicas if replica not in live]
+
+        def doubts(replica: BrokerId) -> tuple[bool, bool, bool, bool]:
+            its = domains_of(replica)
+            is_rack_hit = its.rack is not None and its.rack in {each.rack for each in hit}
+            is_host_hit = its.host is not None and its.host in {each.host for each in hit}
+            return replica in faults, faults.get(replica) is ReplicaFault.LOST, is_rack_hit, is_host_hit
+
+        if live:
+            return _Elected(min(live, key=doubts), is_unclean=True)
     return _Elected(NO_BROKER)
 
 

@@ -106,12 +106,12 @@ def acceptable(
     partition: PartitionRegistration,
     *,
     joining: BrokerId | None = None,
-    leaving: BrokerId | None = None,
+    leaving: Collection[BrokerId] = (),
 ) -> Acceptable:
-    """Which brokers may lead the partition. `joining` counts as active and `leaving` does not, whatever the image says."""
+    """Which brokers may lead the partition. `joining` counts as active and those of `leaving` do not, whatever the image says."""
 
     def is_acceptable(candidate: BrokerId) -> bool:
-        if candidate == leaving:
+        if candidate in leaving:
             return False
         is_active = candidate == joining or image.cluster.is_active(candidate)
         return is_active and is_directory_online(image, partition, candidate)

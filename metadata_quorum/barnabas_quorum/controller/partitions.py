@@ -8,7 +8,7 @@ Read next:  partition_change.py, then brokers.py, elections.py and reassignment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from barnabas_quorum.controller.decisions import DecisionContext, decides
@@ -40,13 +40,15 @@ class PlacedPartition(NamedTuple):
     partition: PartitionRegistration
 
 
-def held_partitions(image: MetadataImage, broker_id: BrokerId) -> Iterator[PlacedPartition]:
-    """Every partition of which the broker holds a replica, by topic name and number. Visits only the broker's topics."""
-    found = (image.topics.get_by_id(topic_id) for topic_id in image.topics.index.topic_ids_of(broker_id))
+def held_partitions(image: MetadataImage, *broker_ids: BrokerId) -> Iterator[PlacedPartition]:
+    """Every partition of which one of the brokers holds a replica, once, by topic name and number. Visits only these brokers' topics."""
+    holders = frozenset(broker_ids)
+    held = {topic_id for broker_id in holders for topic_id in image.topics.index.topic_ids_of(broker_id)}
+    found = (image.topics.get_by_id(topic_id) for topic_id in held)
     for topic in sorted((topic for topic in found if topic is not None), key=lambda topic: topic.name):
         for index in sorted(topic.partitions):
             partition = topic.partitions[index]
-            if broker_id in partition.replicas:
+            if not holders.isdisjoint(partition.replicas):
                 yield PlacedPartition(topic, index, partition)
 
 
@@ -85,29 +87,31 @@ def leads_any(image: MetadataImage, broker_id: BrokerId) -> bool:
 
 def leave_partitions(
     image: MetadataImage,
-    broker_id: BrokerId,
+    leaving: Collection[BrokerId],
     *,
     rules: PartitionRules,
     is_lost: Callable[[PlacedPartition], bool] = lambda placed: False,
     is_gone: Callable[[PlacedPartition], bool] = lambda placed: False,
     is_copied: Callable[[PlacedPartition], bool] = lambda placed: False,
 ) -> list[Record]:
-    """The broker leaves every ISR and leads nothing. Where an ISR falls below min.insync.replicas the broker stays eligible to
-    lead again, unless its records cannot be trusted (is_lost), are certainly gone (is_gone; elr.py), or are those of an older copy of
-    its directory (is_copied): that replica is faulty until it is refilled."""
+    """The brokers leave every ISR and lead nothing, with one change for each partition, however many of them it is on. Where an ISR
+    falls below min.insync.replicas they stay eligible to lead again, unless their records cannot be trusted (is_lost), are
+    certainly gone (is_gone; elr.py), or are those of an older copy of the directory (is_copied): such a replica is faulty until it
+    is refilled."""
     changes: list[Record] = []
     spared = image.cluster.in_maintenance
-    for placed in held_partitions(image, broker_id):
+    for placed in held_partitions(image, *leaving):
         topic, index, partition = placed
-        gone = (broker_id,) if is_gone(placed) else ()
-        lost = (broker_id,) if is_lost(placed) else gone
-        is_in_sync = broker_id in partition.isr or partition.leader == broker_id
+        here = {replica for replica in partition.replicas if replica in leaving}
+        gone = here if is_gone(placed) else ()
+        lost = here if is_lost(placed) else gone
+        is_in_sync = partition.leader in here or not here.isdisjoint(partition.isr)
         is_older = is_copied(placed) and not gone
-        counts = is_in_sync or broker_id in {*partition.elr, *partition.last_known_elr}
+        counts = is_in_sync or not here.isdisjoint((*partition.elr, *partition.last_known_elr))
         is_struck = (
             (is_older and counts)
-            or (lost and broker_id in partition.elr)
-            or (gone and (broker_id in partition.last_known_elr or partition.fault_of(broker_id) is not None))
+            or (lost and not here.isdisjoint(partition.elr))
+            or (gone and not here.isdisjoint((*partition.last_known_elr, *dict(partition.faults))))
         )
         if not is_in_sync and not is_struck:
             continue
@@ -115,14 +119,15 @@ def leave_partitions(
             partition,
             topic_id=topic.id,
             partition_id=index,
-            is_acceptable=acceptable(image, partition, leaving=broker_id),
+            is_acceptable=acceptable(image, partition, leaving=here),
             min_insync_replicas=rules.min_insync_replicas(topic.name),
-            target_isr=tuple(member for member in partition.isr if member != broker_id),
+            target_isr=tuple(member for member in partition.isr if member not in here),
             lost=lost,
             gone=gone,
             spared=spared,
             allows_unclean=rules.allows_unclean(topic.name),
-            target_faults=faults_with(partition, broker_id, ReplicaFault.LOST) if is_older and counts else None,
+            domains_of=image.cluster.domains_of,
+            target_faults=faults_with(partition, here, ReplicaFault.LOST) if is_older and counts else None,
         )
         if change is not None:
             changes.append(change)

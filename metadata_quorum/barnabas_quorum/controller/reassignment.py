@@ -180,6 +180,7 @@ def _reassign(
         directory_for=partial(replica_directory, image),
         spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
+        domains_of=image.cluster.domains_of,
     )
 
 
@@ -221,4 +222,5 @@ def _cancel(
         target_replicas=Replicas(original),
         spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
+        domains_of=image.cluster.domains_of,
     )

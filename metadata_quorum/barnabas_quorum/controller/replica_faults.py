@@ -71,7 +71,8 @@ def _alter(
         partition_id=index,
         is_acceptable=acceptable(image, partition),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
-        target_faults=faults_with(partition, broker_id, report.fault),
+        target_faults=faults_with(partition, [broker_id], report.fault),
         spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
+        domains_of=image.cluster.domains_of,
     )

@@ -52,6 +52,8 @@ class BrokerSession:
     """When the last stream broke; None while connected, or if there never was one."""
     unfenced_ms: int | None = None
     """Since when the broker is in service, or this controller leads; None while it is fenced."""
+    refused_ms: int | None = None
+    """From when on it counts as dead because its listener refused connections; None where that is not proven."""
     clock_skew_ms: int = 0
     """How far its clock is off, where that is too far."""
     shutdown_offset: Offset | None = None
@@ -90,7 +92,7 @@ class BrokerSessions:
         """A heartbeat stream of this registration was opened."""
         session = self._session(broker_id, broker_epoch, now_ms)
         session.connections += 1
-        session.lost_ms = None
+        session.lost_ms = session.refused_ms = None
         session.contact_ms = now_ms
 
     def disconnect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> bool:
@@ -108,6 +110,7 @@ class BrokerSessions:
         """Note a heartbeat. The caller has checked the epoch."""
         session = self._session(broker_id, broker_epoch, now_ms)
         session.contact_ms = now_ms
+        session.refused_ms = None
         session.metadata_offset = metadata_offset
 
     def give_back(self, late_ms: int, *, now_ms: int) -> None:
@@ -117,6 +120,17 @@ class BrokerSessions:
             session.contact_ms = min(session.contact_ms + late_ms, now_ms)
             if session.lost_ms is not None:
                 session.lost_ms = min(session.lost_ms + late_ms, now_ms)
+
+    def note_refused(self, broker_id: BrokerId, *, from_ms: int) -> None:
+        """The broker's connection broke and its listener refuses others: it is dead, and fenced from then on, or earlier with another."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.connections == 0:
+            session.refused_ms = from_ms
+
+    def is_refused(self, broker_id: BrokerId) -> bool:
+        """Whether it is proven dead."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.refused_ms is not None
 
     def note_fenced(self, broker_id: BrokerId) -> None:
         """The broker is fenced, whether decided just now or long ago."""
@@ -163,7 +177,7 @@ class BrokerSessions:
         deadline = session.contact_ms + max(self._session_timeout_ms, at_least_ms)
         if session.connections == 0 and session.lost_ms is not None:
             deadline = min(deadline, session.lost_ms + self._disconnect_grace_ms)
-        return deadline
+        return deadline if session.refused_ms is None else min(deadline, session.refused_ms)
 
     def lowest_offset(self, broker_ids: Iterable[BrokerId], *, default: Offset) -> Offset:
         """The lowest metadata offset these brokers reported (-1 for one that reported none); `default` without brokers."""

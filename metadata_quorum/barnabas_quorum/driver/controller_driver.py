@@ -532,11 +532,12 @@ class ControllerDriver:
         """On the loop's clock."""
         return int(asyncio.get_running_loop().time() * 1000)
 
-    def fence(self, broker_id: BrokerId, reason: str) -> None:
-        """The broker was found dead."""
-        logger.warning("broker %d is fenced: %s", broker_id, reason)
-        self.stats.brokers_fenced += 1
-        self.submit_unawaited(lambda: self.controller.fence(broker_id))
+    def fence(self, reasons: Mapping[BrokerId, str]) -> None:
+        """These brokers were found dead."""
+        for broker_id, reason in reasons.items():
+            logger.warning("broker %d is fenced: %s", broker_id, reason)
+        self.stats.brokers_fenced += len(reasons)
+        self.submit_unawaited(lambda: self.controller.fence(reasons))
 
     def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:
         assert offset is not None

@@ -2,7 +2,8 @@
 
 May touch:  asyncio, the driver by `Deciding`.   Must not touch: gRPC, files, what a decision means.
 Invariants: only an active controller with a whole image decides; the time for which it stood still counts against nobody;
-            one broker is fenced at a time, and heartbeats that came meanwhile go first.
+            brokers that are dead at one look are fenced together, as those of a lost host are, up to a bound of records;
+            heartbeats that came meanwhile go before the rest.
 Read next:  controller_driver.py, which carries the decisions out; ../controller/sessions.py, who is alive.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from barnabas_quorum.controller.controller import Controller
@@ -31,6 +32,8 @@ PROBE_DELAY_AFTER_ELECTION_MS = 250
 PROBE_INTERVAL_MS = 150
 PROBE_REFUSALS = 2
 """Refused connections in a row that prove the process dead."""
+SIBLINGS_WAIT_MS = 50
+"""A broker that is proven dead waits so long for those of its host whose connections broke as well, to be fenced with them."""
 SESSION_TICK_MS = 100
 """How often an active controller looks at its sessions at least: how exactly it knows for how long it stood still."""
 LATE_TICK_TOLD_MS = 1000
@@ -74,8 +77,8 @@ class Deciding(Protocol):
         """A decision that nobody waits for."""
         ...
 
-    def fence(self, broker_id: BrokerId, reason: str) -> None:
-        """The broker was found dead."""
+    def fence(self, reasons: Mapping[BrokerId, str]) -> None:
+        """These brokers were found dead."""
         ...
 
     def now_ms(self) -> int:
@@ -137,7 +140,7 @@ class PeriodicTasks:
             await self._activated.wait()
             self._sessions_changed.clear()
             due_ms = self._driver.now_ms()
-            wait_ms = self._fence_stalest()
+            wait_ms = self._fence_stale()
             due_ms += wait_ms
             # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
             with contextlib.suppress(TimeoutError):
@@ -146,21 +149,28 @@ class PeriodicTasks:
             if self._driver.now_ms() > due_ms:
                 self._give_back(self._driver.now_ms() - due_ms)
 
-    def _fence_stalest(self) -> int:
-        """Fence one broker, if one is dead. After how many ms the sessions are looked at again, unless they change before."""
+    def _fence_stale(self) -> int:
+        """Fence the brokers that are dead. After how many ms the sessions are looked at again, unless they change before."""
         if not self._driver.may_decide:
             return SESSION_TICK_MS
-        stale = self._driver.controller.stale_broker(now_ms=self._driver.now_ms())
-        if stale is not None:
-            is_absent = self._driver.controller.sessions.is_absent(stale)
-            self._driver.fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
-            # one broker at a time; heartbeats that came meanwhile go first
-            is_refused = self._driver.controller.stale_broker(now_ms=self._driver.now_ms()) == stale
+        sessions = self._driver.controller.sessions
+        stale = self._driver.controller.stale_brokers(now_ms=self._driver.now_ms())
+        if stale:
+            self._driver.stats.fenced_by_probe += sum(map(sessions.is_refused, stale))
+            self._driver.fence({broker_id: self._reason(broker_id) for broker_id in stale})
+            # heartbeats that came meanwhile go first
+            is_refused = self._driver.controller.stale_brokers(now_ms=self._driver.now_ms())[:1] == stale[:1]
             return FENCE_PAUSE_MS if is_refused else 0
         deadline_ms = self._driver.controller.next_deadline_ms()
         if deadline_ms is None:
             return SESSION_TICK_MS
         return min(SESSION_TICK_MS, max(deadline_ms - self._driver.now_ms(), 1))
+
+    def _reason(self, broker_id: BrokerId) -> str:
+        sessions = self._driver.controller.sessions
+        if sessions.is_refused(broker_id):
+            return "its connection broke and its listener refuses connections"
+        return "it did not come back" if sessions.is_absent(broker_id) else "its heartbeats fell silent"
 
     def _give_back(self, late_ms: int) -> None:
         """The tick came late: heartbeats may wait to be read, so nobody is judged by that time."""
@@ -275,8 +285,10 @@ class PeriodicTasks:
             if not is_question or broker is None:
                 return
             if refusals == PROBE_REFUSALS:
-                self._driver.stats.fenced_by_probe += 1
-                self._driver.fence(broker_id, "its connection broke and its listener refuses connections")
+                controller = self._driver.controller
+                wait_ms = SIBLINGS_WAIT_MS if controller.awaits_siblings(broker_id) else 0
+                controller.sessions.note_refused(broker_id, from_ms=self._driver.now_ms() + wait_ms)
+                self.on_sessions_changed()
                 return
             refusals = refusals + 1 if await self._probe.is_refused(broker.endpoints) else 0
             # the state is looked at anew above, whatever happened during the probe

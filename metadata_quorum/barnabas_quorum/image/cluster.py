@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
+from typing import NamedTuple
 
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
@@ -23,6 +24,16 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+
+
+class Domains(NamedTuple):
+    """What a broker is lost with; None: it is alone in that."""
+
+    rack: str | None
+    host: str | None
+
+
+NO_DOMAINS = Domains(None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +95,11 @@ class ClusterImage:
         """Registered, unfenced and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
+
+    def domains_of(self, broker_id: BrokerId) -> Domains:
+        """The rack and the host of a broker; none of one that is not registered."""
+        broker = self.brokers.get(broker_id)
+        return NO_DOMAINS if broker is None else Domains(broker.rack, broker.host)
 
     @property
     def in_maintenance(self) -> frozenset[BrokerId]:
