@@ -92,15 +92,15 @@ def plan_balance(
 def plan_departure(
     present: Mapping[Partition, Sequence[int]],
     *,
-    leaving: int,
+    leaving: Collection[int],
     racks: Mapping[int, str | None],
     sizes: Mapping[Partition, int],
     hosts: Mapping[int, str | None] | None = None,
 ) -> Placement:
-    """What takes everything off one broker and moves nothing else: each replica goes to the emptiest broker that spreads its
+    """What takes everything off these brokers and moves nothing else: each replica goes to the emptiest broker that spreads its
     partition over most racks and hosts. Arguments and errors as those of plan_balance."""
-    plan = _Plan(present, {b: rack for b, rack in racks.items() if b != leaving}, sizes, hosts or {})
-    plan.leave(frozenset([leaving]))
+    plan = _Plan(present, {b: rack for b, rack in racks.items() if b not in leaving}, sizes, hosts or {})
+    plan.leave(frozenset(leaving))
     return {name: tuple(now) for name, now in plan.placement.items() if tuple(now) != tuple(present[name])}
 
 

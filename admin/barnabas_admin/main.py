@@ -103,11 +103,11 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             ),
             "drain": (
                 "broker:drain",
-                "Put a broker into maintenance: it hands its leaderships over and stays in sync",
+                "Put a broker, or all of a host, into maintenance: it hands its leaderships over and stays in sync",
             ),
             "undrain": (
                 "broker:undrain",
-                "End a broker's maintenance: it may lead again, and gets its leaderships back.",
+                "End the maintenance of a broker, or of all of a host: it may lead again, and gets its leaderships back.",
             ),
             "decommission": (
                 "decommission:decommission",
@@ -280,6 +280,10 @@ _NOUNS |= {
             "restart": (
                 "host:restart",
                 "Stop a node of this host in order and start it again, or start one that waits, was refused or was stopped.",
+            ),
+            "resize": (
+                "host:resize",
+                "Make the host run N brokers: more start, and replicas move onto them; fewer give everything away first",
             ),
             "stop": (
                 "host:stop",

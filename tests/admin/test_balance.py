@@ -127,7 +127,7 @@ def test_replicas_share_a_host_only_where_no_other_is_left_and_racks_come_first(
 
 def test_a_broker_that_leaves_puts_no_second_replica_on_a_host() -> None:
     hosts: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "c", 5: None}
-    planned = plan_departure({("t", 0): (1, 3)}, leaving=3, racks=dict.fromkeys(hosts), hosts=hosts, sizes={})
+    planned = plan_departure({("t", 0): (1, 3)}, leaving=[3], racks=dict.fromkeys(hosts), hosts=hosts, sizes={})
     assert planned in ({("t", 0): (1, 4)}, {("t", 0): (1, 5)})
 
 

@@ -125,7 +125,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         "console",
         "dev",
         "doctor",
-        *(f"host {verb}" for verb in ("status", "restart", "stop")),
+        *(f"host {verb}" for verb in ("status", "restart", "resize", "stop")),
         *(f"storage {verb}" for verb in ("format", "info", "init", "random-uuid")),
         *(f"cluster {verb}" for verb in ("info", "health", "roll", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
@@ -405,7 +405,7 @@ def test_at_a_terminal_the_name_of_what_goes_must_be_typed(
 
 def test_every_command_that_knows_a_yes_asks_in_the_one_way() -> None:
     asking = {path: each for path, command in commands(cli) for each in command.params if each.name == "yes"}
-    assert len(asking) == 18
+    assert len(asking) == 19
     others = {path for path, option in asking.items() if getattr(option, "help", "") != "Do not ask."}
     assert others == {("quorum", "recover")}, "it plans until it is told the directory to write into"
 

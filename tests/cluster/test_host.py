@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -238,5 +238,84 @@ def test_where_nothing_is_forked_a_refused_broker_leaves_the_others_alone(place:
         }
         assert "/proc/barnabas" in nodes["broker-102"]["reason"], nodes["broker-102"]
         host.produce()
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+class Load:
+    """A producer that writes on, one record after the other, until it is stopped; what was acknowledged is known."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "message.timeout.ms": 300_000})
+        self._topic = topic
+        self._is_ended = Event()
+        self.failed: list[str] = []
+        self.acknowledged: list[int] = []
+        self._thread = Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._is_ended.wait(0.01):
+            self._producer.produce(self._topic, str(number).encode(), on_delivery=self._heard)
+            number += 1
+            self._producer.poll(0)
+
+    def _heard(self, error: object, message: Any) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.acknowledged.append(int(message.value()))
+
+    def end(self) -> None:
+        self._is_ended.set()
+        self._thread.join()
+        assert self._producer.flush(TIMEOUT_S) == 0
+
+
+def test_a_host_grows_and_shrinks_under_load_and_loses_nothing(place: Path) -> None:
+    host = Host(place, brokers=2)
+    environment = os.environ | {"BARNABAS_ADMIN": f"127.0.0.1:{host.port + 40}"}
+
+    def command(*words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "barnabas_admin.main", *words],
+            capture_output=True, text=True, check=False, env=environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    def resize(count: int, *words: str, status: int = 0) -> str:
+        return command("host", "resize", str(count), "-c", str(host.config), *words, status=status)
+
+    with manager_at(place / "manager") as manager, host.running(manager) as process:
+        manager.heard("READY=1")
+        command("topic", "create", "t", "-p", "4", "-r", "2")
+        load = Load(f"127.0.0.1:{host.port}", "t")
+        try:
+            until(lambda: load.acknowledged, "the first record")
+            said = resize(1, "--yes", status=1)
+            assert "2 replicas and no broker is left" in said and "fewer replicas" in said
+            assert "brokers=2\n" in host.config.read_text() and len(host.nodes()) == 3
+            said = resize(4)
+            assert "103, 104 started" in said and "replicas move" in said, said
+            assert "brokers=4\n" in host.config.read_text() and host.config.stat().st_mode & 0o777 == 0o600
+            rows = json.loads(command("broker", "list", "-o", "json"))["brokers"]
+            assert [row["id"] for row in rows] == [101, 102, 103, 104] and all(row["replicas"] for row in rows)
+            assert "add --yes to do it" in resize(2, status=2) and len(host.nodes()) == 5
+            written = len(load.acknowledged)
+            until(lambda: len(load.acknowledged) > written, "records on four brokers")
+            said = resize(2, "--yes")
+            assert "103, 104 stopped and unregistered" in said and "replicas move off brokers 103, 104" in said, said
+            assert list(host.nodes()) == ["controller-1", "broker-101", "broker-102"]
+            assert "0 replicas moved" in resize(2, "--yes"), "what is done is done"
+            written = len(load.acknowledged)
+            until(lambda: len(load.acknowledged) > written, "records on two brokers")
+        finally:
+            load.end()
+        assert not load.failed
+        lines = command("topic", "consume", "t", "-e", "-o", "json").splitlines()
+        read = {int(json.loads(line)["value"]) for line in lines if line.startswith("{")}
+        assert read >= set(load.acknowledged)
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0

@@ -15,6 +15,7 @@ from barnabas_admin.commands.cluster import describe_broker, print_broker_table
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, size_text, talk
+from barnabas_admin.patience import patiently
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -115,33 +116,70 @@ def alter_maintenance(invocation: Invocation, broker_id: int, *, is_in_maintenan
         return invocation.admin.call_former("AlterMaintenance", former)
 
 
+def brokers_of_host(invocation: Invocation, host: str) -> list[int]:
+    """The brokers that registered with this host, by id. Raises AdminError where there are none."""
+    brokers = patiently(lambda: invocation.admin.list_brokers()).brokers
+    found = sorted(broker.id for broker in brokers if broker.host == host)
+    if not found:
+        known = ", ".join(sorted({broker.host for broker in brokers if broker.host}))
+        raise AdminError(
+            f"no broker names host {host}",
+            code=ErrorCode.RESOURCE_NOT_FOUND,
+            hint=f"hosts are {known}" if known else "brokers name their host with broker.host; these name none",
+        )
+    return found
+
+
+host_option = click.option("--host", metavar="HOST", help="All brokers of this host (broker.host), in place of one.")
+
+
+def _asked(invocation: Invocation, broker_id: int | None, host: str | None) -> list[int]:
+    if (broker_id is None) == (host is None):
+        raise click.UsageError("name either a broker or a --host")
+    if broker_id is not None:
+        return [broker_id]
+    assert host is not None
+    return brokers_of_host(invocation, host)
+
+
 @click.command()
-@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@click.argument("broker_id", type=click.IntRange(min=0), required=False, metavar="[ID]")
+@host_option
 @common_options
-def drain(invocation: Invocation, broker_id: int) -> None:
-    """Put a broker into maintenance: it hands its leaderships over and stays in sync, until undrain, restarts included."""
-    done = alter_maintenance(invocation, broker_id, is_in_maintenance=True)
+def drain(invocation: Invocation, broker_id: int | None, host: str | None) -> None:
+    """Put a broker, or all of a host, into maintenance: it hands its leaderships over and stays in sync, until undrain, restarts
+    included."""
+    rows = []
+    for each in _asked(invocation, broker_id, host):
+        done = alter_maintenance(invocation, each, is_in_maintenance=True)
+        rows.append({"broker": each, "in_maintenance": True, "handed_over": done.handed_over, "kept": done.kept})
+        if not invocation.is_json:
+            print_line(f"broker {each} is in maintenance: {done.handed_over} partitions are led by others now")
     if invocation.is_json:
-        print_json({"broker": broker_id, "in_maintenance": True, "handed_over": done.handed_over, "kept": done.kept})
+        print_json(rows[0] if host is None else {"host": host, "brokers": rows})
         return
-    print_line(f"broker {broker_id} is in maintenance: {done.handed_over} partitions are led by others now")
-    if done.kept:
+    if kept := sum(row["kept"] for row in rows):
         talk(
-            f"{done.kept} partitions it leads on, for nobody else is in sync there; the first who is takes over "
-            f"(`barnabas topic list` shows what is under-replicated)"
+            f"{kept} partitions {'it leads on' if host is None else 'are led on there'}, for nobody else is in sync there; the first "
+            "who is takes over (`barnabas topic list` shows what is under-replicated)"
         )
 
 
 @click.command()
-@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@click.argument("broker_id", type=click.IntRange(min=0), required=False, metavar="[ID]")
+@host_option
 @common_options
-def undrain(invocation: Invocation, broker_id: int) -> None:
-    """End a broker's maintenance: it may lead again, and gets its leaderships back."""
-    alter_maintenance(invocation, broker_id, is_in_maintenance=False)
+def undrain(invocation: Invocation, broker_id: int | None, host: str | None) -> None:
+    """End the maintenance of a broker, or of all of a host: it may lead again, and gets its leaderships back."""
+    asked = _asked(invocation, broker_id, host)
+    for each in asked:
+        alter_maintenance(invocation, each, is_in_maintenance=False)
+        if not invocation.is_json:
+            print_line(f"broker {each} is in service")
     if invocation.is_json:
-        print_json({"broker": broker_id, "in_maintenance": False})
+        rows = [{"broker": each, "in_maintenance": False} for each in asked]
+        print_json(rows[0] if host is None else {"host": host, "brokers": rows})
         return
-    print_line(f"broker {broker_id} is in service")
     talk("its leaderships come back by themselves in a while; at once with `barnabas topic elect --all`")
 
 

@@ -1,14 +1,15 @@
 """`barnabas broker decommission`: a broker leaves for good, and nothing is ever one copy short for it.
 
 May touch:  the admin client, node_control.   Must not touch: how a plan is made.
-Invariants: the broker is stopped only when it holds nothing; broken off at any point, the same command goes on from there.
-Read next:  ../balance.py (plan_departure), ../moving.py.
+Invariants: a broker is stopped only when it holds nothing; broken off at any point, the same command goes on from there.
+Read next:  ../balance.py (plan_departure), ../moving.py; host.py, which takes several out of their host.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,7 +25,7 @@ from barnabas_admin.commands.broker import alter_maintenance
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.moving import wait_for_moves
-from barnabas_admin.node_control import find_control
+from barnabas_admin.node_control import Control, find_control
 from barnabas_admin.output import print_json, print_line, size_text, talk
 from barnabas_admin.patience import patiently
 from barnabas_wire.kafka.errors import ErrorCode
@@ -61,10 +62,9 @@ def decommission(
     Without --wait the moves are begun, and the same command with --wait does the rest. The process is stopped by
     --stop-command, or by the `barnabas dev` that runs it; without either it is you who stop it, and the command waits for that.
     """
-    broker = _find(invocation, broker_id)
-    moved = moved_bytes = 0
+    _find(invocation, broker_id)
     if dry or not yes:
-        plan, size = _plan(invocation, broker_id)
+        plan, size = plan_leaving(invocation, [broker_id])
         if dry:
             _print_dry(invocation, broker_id, len(plan), size)
             return
@@ -73,37 +73,84 @@ def decommission(
             typed=str(broker_id),
             yes=yes,
         )
-    if not broker.in_maintenance:
+    moved = _empty(invocation, [broker_id], throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
+    if not is_waiting:
+        talk(f"`barnabas broker decommission {broker_id} --wait` sees it through")
+        return
+    _end(invocation, broker_id, lambda: find_control(invocation, "stop", stop_command))
+    if invocation.is_json:
+        print_json(
+            {
+                "broker": broker_id,
+                "unregistered": True,
+                "replicas_moved": moved.replicas,
+                "bytes_copied": moved.size_bytes,
+            }
+        )
+    else:
+        print_line(f"broker {broker_id} is decommissioned: {moved.replicas} replicas moved, stopped, unregistered")
+
+
+class Moved(NamedTuple):
+    """What brokers gave away."""
+
+    replicas: int
+    size_bytes: int
+
+
+def take_out(
+    invocation: Invocation,
+    leaving: Sequence[int],
+    *,
+    stop: Control,
+    throttle: int | None,
+    wait_s_max: float | None,
+) -> Moved:
+    """Take these registered brokers out for good, together: none of them gets what another gives away. Raises AdminError."""
+    moved = _empty(invocation, leaving, throttle=throttle, is_waiting=True, wait_s_max=wait_s_max)
+    for broker_id in leaving:
+        _end(invocation, broker_id, lambda: stop)
+    return moved
+
+
+def _empty(
+    invocation: Invocation,
+    leaving: Sequence[int],
+    *,
+    throttle: int | None,
+    is_waiting: bool,
+    wait_s_max: float | None,
+) -> Moved:
+    """Drain these brokers and move everything off them; without is_waiting the moves are only begun."""
+    for broker_id in leaving:
         try:
-            alter_maintenance(invocation, broker_id, is_in_maintenance=True)
+            if not _find(invocation, broker_id).in_maintenance:
+                alter_maintenance(invocation, broker_id, is_in_maintenance=True)
         except AdminError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            talk(f"it is not drained first: {error.message}")
+            talk(f"broker {broker_id} is not drained first: {error.message}")
+    names = f"broker{'s' if len(leaving) > 1 else ''} {', '.join(map(str, leaving))}"
+    moved = Moved(0, 0)
     for _ in range(ROUNDS_MAX):
-        plan, size = _plan(invocation, broker_id)
-        moved, moved_bytes = moved + len(plan), moved_bytes + size
+        plan, size = plan_leaving(invocation, leaving)
+        moved = Moved(moved.replicas + len(plan), moved.size_bytes + size)
         if plan:
-            talk(f"{len(plan)} replicas move off broker {broker_id}, {size_text(size)} to copy")
+            talk(f"{len(plan)} replicas move off {names}, {size_text(size)} to copy")
             carry_out(invocation, plan, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
         else:
-            _wait_for_what_is_under_way(invocation, broker_id, is_waiting=is_waiting, wait_s_max=wait_s_max)
-        if not is_waiting:
-            talk(f"`barnabas broker decommission {broker_id} --wait` sees it through")
-            return
-        if not _find(invocation, broker_id).replica_count:
-            break
-    else:
-        raise AdminError(
-            f"broker {broker_id} still holds replicas after {ROUNDS_MAX} rounds: topics are created faster than they move",
-            hint=f"run it again; `barnabas broker list` shows what broker {broker_id} holds",
-        )
-    _stop(invocation, broker_id, stop_command)
+            _wait_for_what_is_under_way(invocation, leaving, is_waiting=is_waiting, wait_s_max=wait_s_max)
+        if not is_waiting or not any(_find(invocation, broker_id).replica_count for broker_id in leaving):
+            return moved
+    raise AdminError(
+        f"{names} still hold replicas after {ROUNDS_MAX} rounds: topics are created faster than they move",
+        hint="run it again; `barnabas broker list` shows what each broker holds",
+    )
+
+
+def _end(invocation: Invocation, broker_id: int, find_stop: Callable[[], Control | None]) -> None:
+    _stop(invocation, broker_id, find_stop)
     patiently(lambda: _unregister(invocation, broker_id))
-    if invocation.is_json:
-        print_json({"broker": broker_id, "unregistered": True, "replicas_moved": moved, "bytes_copied": moved_bytes})
-    else:
-        print_line(f"broker {broker_id} is decommissioned: {moved} replicas moved, stopped, unregistered")
 
 
 def _unregister(invocation: Invocation, broker_id: int) -> None:
@@ -126,14 +173,15 @@ def _find(invocation: Invocation, broker_id: int) -> Any:
     )
 
 
-def _plan(invocation: Invocation, broker_id: int) -> tuple[dict[tuple[str, int], tuple[int, ...]], int]:
+def plan_leaving(invocation: Invocation, leaving: Sequence[int]) -> tuple[dict[tuple[str, int], tuple[int, ...]], int]:
+    """The moves that empty these brokers, and the bytes that they copy. Raises AdminError where nobody is left to take a replica."""
     present = present_and_coming(invocation)
-    held = {name: replicas for name, replicas in present.items() if broker_id in replicas}
+    held = {name: replicas for name, replicas in present.items() if not set(leaving).isdisjoint(replicas)}
     sizes = partition_sizes(invocation, held)
     brokers = invocation.admin.list_brokers().brokers
     racks = {broker.id: broker.rack or None for broker in brokers if not broker.fenced and not broker.in_maintenance}
     hosts = {broker.id: broker.host or None for broker in brokers}
-    plan = plan_departure(present, leaving=broker_id, racks=racks, hosts=hosts, sizes=sizes)
+    plan = plan_departure(present, leaving=leaving, racks=racks, hosts=hosts, sizes=sizes)
     return plan, copied_bytes(present, plan, sizes)
 
 
@@ -145,21 +193,21 @@ def _print_dry(invocation: Invocation, broker_id: int, replicas: int, size_bytes
 
 
 def _wait_for_what_is_under_way(
-    invocation: Invocation, broker_id: int, *, is_waiting: bool, wait_s_max: float | None
+    invocation: Invocation, leaving: Sequence[int], *, is_waiting: bool, wait_s_max: float | None
 ) -> None:
     ongoing = [
         (item.topic, item.partition)
         for item in invocation.admin.list_reassignments()
-        if broker_id in item.removing or broker_id in item.replicas
+        if not set(leaving).isdisjoint((*item.removing, *item.replicas))
     ]
     if ongoing and is_waiting:
         wait_for_moves(invocation, ongoing, wait_s_max=wait_s_max)
 
 
-def _stop(invocation: Invocation, broker_id: int, command: str | None) -> None:
+def _stop(invocation: Invocation, broker_id: int, find_stop: Callable[[], Control | None]) -> None:
     """Stop the process and wait until the controller has seen its end."""
     if not _find(invocation, broker_id).fenced:
-        stop = find_control(invocation, "stop", command)
+        stop = find_stop()
         if stop is not None:
             talk(f"stopping broker {broker_id}")
             stop(broker_id)

@@ -62,9 +62,7 @@ def add_verbs(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """See main.py. Raises KafkaError for what the operator must mend."""
     properties = _properties(options)
-    plan, nodes = _planned(properties)
-    descriptors = share_descriptors(raise_descriptor_limit(), nodes=len(plan.nodes), system_max=system_descriptors())
-    split_descriptors(descriptors, connections_wanted=1, reserve_wanted=0)  # refuses what is too few
+    plan, nodes, descriptors = _planned(properties)
     is_forked = has_linux() and may_fork(plan.config, nodes)
     if options.check:
         _show(plan, is_forked=is_forked)
@@ -86,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         environment=dict(os.environ),
     )
     try:
-        return Supervisor(facts, directory, check=lambda: _planned(_properties(options))).run()
+        return Supervisor(facts, directory, plan=lambda more: _planned(_properties(options) | dict(more))[0]).run()
     finally:
         os.close(held)
 
@@ -109,8 +107,9 @@ def _is_of_one_node(key: str) -> bool:
     return key.startswith(NODE_PREFIX) and key.removeprefix(NODE_PREFIX).partition(".")[0].isdigit()
 
 
-def _planned(properties: Mapping[str, str]) -> tuple[HostPlan, Sequence[NodeConfig]]:
-    """The nodes, each as it would read its properties. Raises ConfigError for what one of them, or all together, would refuse."""
+def _planned(properties: Mapping[str, str]) -> tuple[HostPlan, Sequence[NodeConfig], int]:
+    """The nodes, each as it would read its properties, and the open files that each may have. Raises ConfigError for what one of them,
+    or all together, would refuse."""
     plan = plan_host(properties, cores=allowed_cores(), host_name=socket.gethostname())
     if plan.config.pin_cores and not has_linux():
         raise ConfigError("host.pin.cores=true needs Linux: take it out")
@@ -126,7 +125,9 @@ def _planned(properties: Mapping[str, str]) -> tuple[HostPlan, Sequence[NodeConf
                 f"log.dirs={root} is a node's own directory ({META_PROPERTIES}): stop that node, move what is in it into "
                 f"{root}/broker-ID, and let its id be among node.id; or name another directory"
             )
-    return plan, nodes
+    descriptors = share_descriptors(raise_descriptor_limit(), nodes=len(plan.nodes), system_max=system_descriptors())
+    split_descriptors(descriptors, connections_wanted=1, reserve_wanted=0)  # refuses what is too few
+    return plan, nodes, descriptors
 
 
 def _digest(properties: Mapping[str, str]) -> str:

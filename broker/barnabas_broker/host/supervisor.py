@@ -52,6 +52,7 @@ HOLDER_WAIT_S = 2.0
 WATCHDOG_SHARE = 3
 REQUEST_BYTES_MAX = 4096
 ASKERS_MAX = 16
+BROKERS = "brokers"
 ANSWER_S_MAX = 1.0
 """Nobody's slow reading holds up more than this."""
 
@@ -75,11 +76,15 @@ class HostFacts:
 class Supervisor:
     """All nodes of this host, from this process's start to its end."""
 
-    def __init__(self, facts: HostFacts, directory: HostDirectory, *, check: Callable[[], object]) -> None:
-        """check: reads the properties anew, and raises KafkaError for those that would be refused."""
+    def __init__(
+        self, facts: HostFacts, directory: HostDirectory, *, plan: Callable[[Mapping[str, str]], HostPlan]
+    ) -> None:
+        """plan: reads the properties anew, with these in place of those in the file, and raises KafkaError for what would be refused."""
         self._facts = facts
         self._directory = directory
-        self._check = check
+        self._plan = plan
+        self._is_outdated = False
+        """Whether this process is to be replaced by one that reads the properties anew."""
         self._package = installed_package()
         self._supervision = Supervision(
             facts.plan.nodes,
@@ -130,6 +135,9 @@ class Supervisor:
                 else:
                     self._hear(*self._heard[descriptor])
             self._reap()
+            if self._is_outdated:
+                logger.info("reads its properties anew: this process is replaced, its nodes go on")
+                self._replace()
 
     def _adopt(self) -> None:
         for name in self._directory.names_held():
@@ -272,12 +280,15 @@ class Supervisor:
             self._supervision.stop(_now_ms())
         elif signal.SIGHUP in numbers and not self._supervision.is_stopping:
             try:
-                self._check()
+                self._reload()
             except KafkaError as error:
                 logger.error("the properties are not read anew: %s", error.message)
-                return
-            logger.info("reads its properties anew: this process is replaced, its nodes go on")
-            self._replace()
+
+    def _reload(self) -> list[int]:
+        """Be replaced, once what is under way is answered; the ids of the brokers that there will be. Raises KafkaError."""
+        plan = self._plan({})
+        self._is_outdated = not self._supervision.is_stopping
+        return _broker_ids(plan)
 
     def _replace(self) -> NoReturn:
         """The same command line under the same process id, whose children these nodes stay."""
@@ -298,7 +309,8 @@ class Supervisor:
         poll.register(asker, select.POLLIN)
 
     def _answer(self, asker: socket.socket) -> None:
-        """One word asks: status; or restart or stop, and the name or the id of a node."""
+        """One word asks: status; reload, to read the properties anew; plan and a number, for the brokers that there would be with so
+        many; restart or stop, and the name or the id of a node."""
         with asker:
             try:
                 words = asker.recv(REQUEST_BYTES_MAX).decode().split()
@@ -309,13 +321,21 @@ class Supervisor:
     def _reply(self, words: Sequence[str]) -> dict[str, Any]:
         if words == ["status"]:
             return self._status()
+        if words == ["reload"] or (len(words) == 2 and words[0] == "plan"):
+            try:
+                ids = self._reload() if len(words) == 1 else _broker_ids(self._plan({BROKERS: words[1]}))
+            except KafkaError as error:
+                return {"error": error.message}
+            return {"brokers": ids}
         wishes = {wish.value: wish for wish in Wish}
         found = [
             name for name in self._supervision.nodes if len(words) == 2 and words[1] in (name, name.partition("-")[2])
         ]
         if not found or words[0] not in wishes:
             names = ", ".join(self._supervision.nodes)
-            return {"error": f"{' '.join(words)!r}: ask for status, or restart or stop one of {names}"}
+            return {
+                "error": f"{' '.join(words)!r}: ask for status, reload, plan NUMBER, or restart or stop one of {names}"
+            }
         self._supervision.wants(found[0], wishes[words[0]], _now_ms())
         return {"node": found[0]}
 
@@ -350,6 +370,10 @@ class Supervisor:
             "directories": properties["log.dirs"],
             "memory_bytes": None if node.pid is None else memory_bytes(node.pid),
         }
+
+
+def _broker_ids(plan: HostPlan) -> list[int]:
+    return [node.id for node in plan.nodes if node.is_broker]
 
 
 def _now_ms() -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.host import supervisor
 from barnabas_broker.host.directory import HostDirectory
-from barnabas_broker.host.layout import plan_host
+from barnabas_broker.host.layout import HostPlan, plan_host
 from barnabas_broker.host.supervision import Wish
 from barnabas_broker.host.supervisor import HostFacts, Supervisor
 from barnabas_broker.node.service_manager import ServiceManager
@@ -42,7 +43,9 @@ def make_supervisor(directory: HostDirectory) -> Supervisor:
         watchdog_s=None,
         environment={},
     )
-    return Supervisor(facts, directory, check=lambda: None)
+    return Supervisor(
+        facts, directory, plan=lambda more: plan_host(PROPERTIES | dict(more), cores=range(2), host_name="h")
+    )
 
 
 class Replaced(Exception):
@@ -85,6 +88,29 @@ def test_a_node_is_named_by_its_id_too(directory: HostDirectory, monkeypatch: py
     assert asked == [("broker-102", Wish.RESTART)]
 
 
-@pytest.mark.parametrize("words", [[], ["restart"], ["restart", "7"], ["kill", "102"], ["status", "102"]])
+@pytest.mark.parametrize("words", [[], ["restart"], ["restart", "7"], ["kill", "102"], ["status", "102"], ["plan"]])
 def test_what_nobody_understands_is_answered_in_words(directory: HostDirectory, words: list[str]) -> None:
     assert "ask for status" in make_supervisor(directory)._reply(words)["error"]
+
+
+def test_it_says_which_brokers_there_would_be_before_a_file_is_changed(directory: HostDirectory) -> None:
+    host = make_supervisor(directory)
+    assert host._reply(["plan", "4"]) == {"brokers": [101, 102, 103, 104]}
+    assert "use auto" in host._reply(["plan", "0"])["error"]
+    assert not host._is_outdated
+
+
+def test_asked_to_read_its_properties_anew_it_answers_and_is_replaced(directory: HostDirectory) -> None:
+    host = make_supervisor(directory)
+    assert host._reply(["reload"]) == {"brokers": [101, 102]}
+    assert host._is_outdated
+
+
+def test_properties_that_would_be_refused_are_not_read_anew(directory: HostDirectory) -> None:
+    def refuse(more: object) -> HostPlan:
+        raise ConfigError("two nodes have one port")
+
+    host = make_supervisor(directory)
+    host._plan = refuse
+    assert host._reply(["reload"]) == {"error": "two nodes have one port"}
+    assert not host._is_outdated
