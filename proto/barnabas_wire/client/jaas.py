@@ -33,6 +33,8 @@ class JaasLine(NamedTuple):
     password: str
     users: dict[str, str]
     """Passwords of the users that this broker lets in, by name."""
+    options: dict[str, str]
+    """All that the line says."""
 
 
 def parse(key: str, text: str) -> JaasLine:
@@ -50,4 +52,6 @@ def parse(key: str, text: str) -> JaasLine:
         options[option["name"]] = re.sub(r"\\(.)", r"\1", value) if option["double"] is not None else value
         rest = rest[option.end() :].strip()
     users = {name.removeprefix(_USER_PREFIX): value for name, value in options.items() if name.startswith(_USER_PREFIX)}
-    return JaasLine(line["module"].rpartition(".")[2], options.get("username", ""), options.get("password", ""), users)
+    return JaasLine(
+        line["module"].rpartition(".")[2], options.get("username", ""), options.get("password", ""), users, options
+    )

@@ -27,7 +27,7 @@ from barnabas_wire.java_properties import read_properties_file
 
 ADMIN_PROTOCOL = "admin.security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SECRET_KEYS = ("sasl.jaas.config", "sasl.password", "ssl.key.password")
 
 
@@ -74,7 +74,7 @@ def admin_security(properties: Mapping[str, str]) -> AdminSecurity | None:
     if protocol == "PLAINTEXT":
         return None
     _tls(properties)  # says what is wrong with the files
-    roots = properties.get("ssl.truststore.location") or properties.get("ssl.ca.location")
+    roots = _authorities(properties)
     own = properties.get("ssl.keystore.location")
     if protocol == "SSL" and own is None:
         raise ValueError(
@@ -95,7 +95,7 @@ def admin_security(properties: Mapping[str, str]) -> AdminSecurity | None:
 
 
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
-    trusted = properties.get("ssl.truststore.location") or properties.get("ssl.ca.location")
+    trusted = _authorities(properties)
     own = properties.get("ssl.keystore.location")
     try:
         context = ssl.create_default_context(cafile=trusted)
@@ -115,10 +115,27 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
+def _authorities(properties: Mapping[str, str]) -> str | None:
+    return properties.get("ssl.truststore.location") or properties.get("ssl.ca.location")
+
+
 def _login(properties: Mapping[str, str]) -> SaslLogin:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")
     if mechanism not in MECHANISMS:
         raise ValueError(f"sasl.mechanism={mechanism}: use {', '.join(MECHANISMS)}")
+    if mechanism == "OAUTHBEARER":
+        from barnabas_wire.client import bearer  # urllib's HTTP takes 20 ms to import
+
+        text = properties.get("sasl.jaas.config", "")
+        options = jaas.parse("sasl.jaas.config", text).options if text else {}
+        url = properties.get(bearer.ENDPOINT, "")
+        if not url:
+            raise ValueError(
+                f"sasl.mechanism=OAUTHBEARER needs a token: set {bearer.ENDPOINT} to file:///PATH or https://…"
+            )
+        return SaslLogin(
+            mechanism, "", "", token=bearer.token_source(url, options, authorities=_authorities(properties))
+        )
     username, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
     if properties.get("sasl.jaas.config"):
         line = jaas.parse("sasl.jaas.config", properties["sasl.jaas.config"])

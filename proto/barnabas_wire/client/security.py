@@ -26,9 +26,11 @@ class SaslLogin:
     """Who this client is."""
 
     mechanism: str
-    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
     username: str
     password: str = field(repr=False)
+    token: Callable[[], str] | None = field(default=None, repr=False)
+    """What gives the bearer token of the next login; it may take a file or a request, and raise OSError. OAUTHBEARER's alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,10 @@ def login_steps(login: SaslLogin) -> LoginSteps:
             f"the broker takes {', '.join(handshake.mechanisms) or 'no mechanism'}, not {login.mechanism}",
         )
     lifetime_ms = 0
-    exchange = scram_steps(login) if login.mechanism.startswith("SCRAM") else _plain(login)
+    if login.token is not None:
+        exchange = _bearer(login.token)
+    else:
+        exchange = scram_steps(login) if login.mechanism.startswith("SCRAM") else _plain(login)
     answer = b""
     token = next(exchange)
     while True:
@@ -72,6 +77,13 @@ def login_steps(login: SaslLogin) -> LoginSteps:
 
 def _plain(login: SaslLogin) -> Generator[bytes, bytes, None]:
     yield f"\0{login.username}\0{login.password}".encode()
+
+
+def _bearer(token: Callable[[], str]) -> Generator[bytes, bytes, None]:
+    """RFC 7628: GS2 header, the token; what a server answers says why it refuses, and is acknowledged by one byte."""
+    answer = yield f"n,,\x01auth=Bearer {token()}\x01\x01".encode()
+    if answer:
+        yield b"\x01"
 
 
 def scram_steps(login: SaslLogin) -> Generator[bytes, bytes, None]:
