@@ -780,16 +780,22 @@ MUTANTS = (
         is_tested=True,
     ),
     NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, story=stories.StandsStill),
-    NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, is_tested=True),
+    NodeMutant(
+        "anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, story=stories.UncommittedTails
+    ),
     NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, is_tested=True),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, slant=Slant.HAUNTED),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, is_tested=True),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, is_tested=True),
     NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, is_tested=True),
-    NodeMutant("a flush tells before it is done", _flush_tells_before_it_is_done),
+    NodeMutant("a flush tells before it is done", _flush_tells_before_it_is_done, story=stories.UncommittedTails),
     NodeMutant("acks=all is answered by the leader alone", _acks_all_is_answered_by_the_leader_alone, is_tested=True),
-    NodeMutant("a joiner counts only once the controller agreed", _joiner_counts_only_when_the_controller_agreed),
+    NodeMutant(
+        "a joiner counts only once the controller agreed",
+        _joiner_counts_only_when_the_controller_agreed,
+        story=stories.LateAnswers,
+    ),
     NodeMutant("a leaver counts no more before it agreed", _leaver_stops_counting_before_the_controller_agreed),
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
     NodeMutant(
@@ -801,14 +807,18 @@ MUTANTS = (
     NodeMutant("a follower does not truncate when told", _follower_does_not_truncate),
     NodeMutant("a follower truncates to its HW (KIP-101)", _follower_truncates_to_its_high_watermark, is_tested=True),
     NodeMutant("leader epochs stay when the log is cut", _epochs_stay_when_the_log_is_cut),
-    NodeMutant("producer state stays when the log is cut", _producers_stay_when_the_log_is_cut),
-    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, is_tested=True),
-    NodeMutant("duplicates are not looked for", _duplicates_are_not_looked_for),
     NodeMutant(
-        "a new leader takes its log for committed", _new_leader_takes_its_whole_log_for_committed, is_tested=True
+        "producer state stays when the log is cut", _producers_stay_when_the_log_is_cut, story=stories.TailWrittenAgain
+    ),
+    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, is_tested=True),
+    NodeMutant("duplicates are not looked for", _duplicates_are_not_looked_for, story=stories.UncommittedTails),
+    NodeMutant(
+        "a new leader takes its log for committed",
+        _new_leader_takes_its_whole_log_for_committed,
+        story=stories.UncommittedTails,
     ),
     NodeMutant("a new leader names an older end (KIP-207)", _new_leader_names_an_older_end),
-    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, is_tested=True),
+    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, story=stories.UncommittedTails),
     NodeMutant(
         "a topic made again takes the old checkpoints",
         _topic_made_again_takes_the_old_checkpoints,
@@ -816,9 +826,9 @@ MUTANTS = (
     ),
     NodeMutant("a topic made again takes the old log", _log_of_a_deleted_topic_is_taken_over),
     NodeMutant("a follower's HW passes its log", _follower_takes_the_leaders_high_watermark_unclamped),
-    NodeMutant("a rolled segment is never flushed", _rolled_segment_is_never_flushed),
+    NodeMutant("a rolled segment is never flushed", _rolled_segment_is_never_flushed, story=stories.SlowFlushes),
     NodeMutant("a new directory is not flushed", _new_directory_is_not_flushed, is_tested=True),
-    NodeMutant("a torn tail stays", _torn_tail_stays, is_tested=True),
+    NodeMutant("a torn tail stays", _torn_tail_stays, story=stories.UncommittedTails),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
     NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
     NodeMutant(

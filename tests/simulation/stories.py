@@ -20,20 +20,27 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
     TopicReference,
 )
-from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
+from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    ElectionType,
+    ElectLeaders,
+    PartitionReassignment,
+)
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_replication.leader.deletion import HIGH_WATERMARK
 from barnabas_replication.requests import AppendOutcome
 from barnabas_simulation.cluster import TOPIC, Cluster
+from barnabas_simulation.disk import DiskFaults
 from barnabas_simulation.faults import Faults
 from barnabas_simulation.nodes import SimulatedNode
 from barnabas_simulation.operators import MINIMUM, _alteration
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.rot import _batches_of
 from barnabas_simulation.scripted import CALM, STEPS_MAX
 from barnabas_simulation.swarm import HAUNT_EVERY_S, ONE_BATCH_BYTES, Slant, Swarm
 from barnabas_simulation.workload import Client, Producer
-from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset, TopicPartition
 from barnabas_wire.records.batch import CRC_START
 
 SEED = 39
@@ -85,6 +92,12 @@ class Story(Cluster):
         return found
 
     @property
+    def leader_id(self) -> BrokerId:
+        """NO_BROKER while nobody leads, or nobody is up who would know."""
+        found = self.invariants._newest_image().topics.partition(NAME)
+        return NO_BROKER if found is None else found.leader
+
+    @property
     def leader(self) -> SimulatedNode:
         """Who leads the partition."""
         return next(node for node in self.nodes if node.id == self.registration.leader)
@@ -109,12 +122,24 @@ class Story(Cluster):
         moved = PartitionReassignment(topic=TOPIC, partition_id=0, replicas=replicas)
         await self.ask(AlterPartitionReassignments(partitions=(moved,)))
 
+    async def lead(self, node: SimulatedNode) -> None:
+        """Have the first of its replicas lead the partition."""
+        await self.until_in_sync()
+        await self.ask(ElectLeaders(election_type=ElectionType.PREFERRED, partitions=((TOPIC, 0),)))
+        await self.until(lambda: self.leader_id == node.id)
+
+    async def send(self, batch: bytes) -> AppendOutcome:
+        """To whoever leads, until it is acknowledged."""
+        while (outcome := await self.clients[0]._try(batch)) is None:
+            await asyncio.sleep(0.01)
+        return outcome
+
     async def until_in_sync(self) -> bool:
         """Every node is up, and every replica of the partition in its ISR."""
         return await self.until(
             lambda: (
                 all(node.is_up for node in self.nodes)
-                and self.registration.has_leader
+                and self.leader_id != NO_BROKER
                 and len(self.registration.isr) == len(self.registration.replicas)
             )
         )
@@ -143,7 +168,9 @@ class _Told(Faults):
         if telling.cancelled():
             return
         error = telling.exception()
-        if error is not None:
+        if isinstance(error, LawBroken):
+            self._story.network.failures.append(error)
+        elif error is not None:
             failed = StoryFailed(f"{type(self._story).__name__} could not be told")
             failed.__cause__ = error
             self._story.network.failures.append(failed)
@@ -258,7 +285,7 @@ class DoubtedLeader(Story):
             producer = Producer(10_000 + round_)
             client.producers.append(producer)
             ids, batch = producer.next_batch(1, time_ms=self.wall_ms())
-            await self._send(client, batch)
+            await self.send(batch)
             await asyncio.sleep(0.5)  # it is below the recovery point: else it would be cut as a torn write
             leader = self.leader
             others = [node for node in beside if node is not leader]
@@ -275,16 +302,11 @@ class DoubtedLeader(Story):
             )
             place.inode.rot[place.position + CRC_START] = 1
             leader.start()
-            sending = asyncio.ensure_future(self._send(client, batch))
+            sending = asyncio.ensure_future(self.send(batch))
             await asyncio.sleep(3.0)
             for node in others:
                 node.start()
             client._on_acknowledged(producer, ids, await sending)
-
-    async def _send(self, client: Client, batch: bytes) -> AppendOutcome:
-        while (outcome := await client._try(batch)) is None:
-            await asyncio.sleep(0.01)
-        return outcome
 
 
 class StandsStill(Story):
@@ -312,6 +334,113 @@ class Haunted(Story):
             await asyncio.sleep(HAUNT_EVERY_S)
             others = [node for node in self.nodes if node is not self.leader]
             await self.faults._haunt(self.leader, others[round_ % 2])
+
+
+class UncommittedTails(Story):
+    """Whoever leads has alone what it writes from then on, and the power of all goes. The two others elect one of them, and write; then
+    the first comes back with a tail that was never committed, of an epoch that has nothing else."""
+
+    like = replace(BUSY, producers=4, logs=replace(BUSY.logs, segment_bytes=400, checkpoint_s=0.2))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for _ in range(8):
+            await self.until(lambda: self.leader_id != NO_BROKER and self.leader.is_up, every_s=0.001)
+            leader = self.leader
+            for node in self.nodes:
+                node.disk_faults.are_logs_stalled = node is not leader
+            await asyncio.sleep(0.5)
+            for node in self.nodes:
+                self.cut_power(node)
+                node.disk_faults.are_logs_stalled = False
+            for node in self.nodes:
+                if node is not leader:
+                    node.start()
+            await self.until(lambda leader=leader: self.leader_id not in (leader.id, NO_BROKER))  # type: ignore[misc]
+            await asyncio.sleep(0.5)
+            leader.start()
+            await self.until_in_sync()
+            self.cut_power(self.leader)
+            next(node for node in self.nodes if not node.is_up).start()
+
+
+class SlowFlushes(Story):
+    """A flush takes so long that segments are begun meanwhile; one node after the other loses its power, then all."""
+
+    like = replace(
+        BUSY,
+        disks=DiskFaults(flush_s=0.05),
+        producers=4,
+        think_s=0.02,
+        restart_s=0.3,
+        logs=replace(BUSY.logs, segment_bytes=400, checkpoint_s=0.3),
+    )
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        for turn in range(10):
+            await asyncio.sleep(1.0 + 0.1 * turn)
+            for node in self.nodes if turn % 4 == 3 else [self.nodes[turn % 3]]:
+                self.faults.crash(node)
+
+
+class LateAnswers(Story):
+    """The controllers agree that a follower joins; its leader, which does not vote, hears that late, and meanwhile the follower flushes
+    nothing."""
+
+    like = replace(BUSY, producers=4, brokers_beside=1)
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        leader = self.nodes[-1]
+        wanted = (leader.id, self.nodes[0].id, self.nodes[1].id)
+        await self.move(wanted)
+        await self.until(lambda: self.registration.replicas == wanted and len(self.registration.isr) == 3)
+        for round_ in range(6):
+            await self.ask(ElectLeaders(election_type=ElectionType.PREFERRED, partitions=((TOPIC, 0),)))
+            await self.until(lambda: self.registration.leader == leader.id and len(self.registration.isr) == 3)
+            follower = self.nodes[round_ % 2]
+            self.cut_power(follower)
+            await self.until(lambda follower=follower: follower.id not in self.registration.isr)  # type: ignore[misc]
+            self.network.late_answer_s = 2.0
+            self.network.metadata_lags_s[leader.id] = 1.0
+            follower.start()
+            await self.until(lambda follower=follower: follower.id in self.registration.isr, every_s=0.001)  # type: ignore[misc]
+            follower.disk_faults.are_logs_stalled = True
+            await asyncio.sleep(1.0)
+            follower.disk_faults.are_logs_stalled = False
+            self.network.late_answer_s = 0.0
+            self.network.metadata_lags_s.clear()
+
+
+class TailWrittenAgain(Story):
+    """A producer's batch is in a tail that its leader has to cut; it leads again, and the batch comes again: it is no duplicate."""
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        first = next(node for node in self.nodes if node.id == self.registration.replicas[0])
+        others = [node for node in self.nodes if node is not first]
+        client = self.clients[0]
+        for round_ in range(3):
+            producer = Producer(10_000 + round_)
+            client.producers.append(producer)
+            ids, batch = producer.next_batch(1, time_ms=self.wall_ms())
+            await self.lead(first)
+            for node in others:
+                node.disk_faults.are_logs_stalled = True
+            sending = asyncio.ensure_future(client._calls.produce(first.id, NAME, batch))
+            await asyncio.sleep(0.5)
+            for node in self.nodes:
+                self.cut_power(node)
+                node.disk_faults.are_logs_stalled = False
+            sending.cancel()
+            for node in others:
+                node.start()
+            await self.until(lambda: self.leader_id not in (first.id, NO_BROKER))
+            await asyncio.sleep(0.5)
+            first.start()
+            await self.lead(first)
+            client._on_acknowledged(producer, ids, await self.send(batch))
 
 
 class MovedAwayAndBack(Story):

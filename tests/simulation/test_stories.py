@@ -22,10 +22,9 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("mutant", TOLD, ids=lambda each: each.story.__name__)
-def test_clean_code_keeps_every_law_in_the_story(mutant: NodeMutant) -> None:
-    assert mutant.story is not None
-    figures = mutant.story().run()
+@pytest.mark.parametrize("story", {mutant.story: None for mutant in TOLD}, ids=lambda each: each.__name__)
+def test_clean_code_keeps_every_law_in_the_story(story: type[Story]) -> None:
+    figures = story().run()
     assert figures.acknowledged and figures.crashes + figures.stops + figures.stalls
 
 
