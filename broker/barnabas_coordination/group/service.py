@@ -15,6 +15,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from barnabas_coordination.brokers import Brokers
 from barnabas_coordination.config import GroupCoordinatorConfig
@@ -396,36 +397,33 @@ class GroupCoordinator:
     async def describe_consumer_group(self, group_id: str, *, explains: bool = False) -> ConsumerGroupDescription:
         """One group of the consumer protocol, as it is once all that was decided is committed; `explains`: with findings. Raises
         KafkaError, GROUP_ID_NOT_FOUND among them."""
-
-        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
-            result = CoordinatorResult()
-            result.reply(ticket, shard.reads.describe_consumers(group_id, explains=explains, now_ms=now_ms))
-            return result
-
-        described: ConsumerGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
+        described: ConsumerGroupDescription = await self._look(
+            group_id,
+            lambda shard, now_ms: shard.reads.describe_consumers(group_id, explains=explains, now_ms=now_ms),
+        )
         return described
 
     async def describe_share_group(self, group_id: str) -> ShareGroupDescription:
         """One share group, as describe_consumer_group."""
-
-        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
-            result = CoordinatorResult()
-            result.reply(ticket, shard.share.describe(group_id))
-            return result
-
-        described: ShareGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
+        described: ShareGroupDescription = await self._look(group_id, lambda shard, _: shard.share.describe(group_id))
         return described
 
     async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
         """One Streams group, as describe_consumer_group."""
+        described: StreamsGroupDescription = await self._look(
+            group_id, lambda shard, _: shard.reads.describe_streams(group_id)
+        )
+        return described
 
-        def describe(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
+    async def _look(self, group_id: str, look: Callable[[GroupShard, int], Any]) -> Any:
+        """What is there once all that was decided is committed."""
+
+        def step(shard: GroupShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
             result = CoordinatorResult()
-            result.reply(ticket, shard.reads.describe_streams(group_id))
+            result.reply(ticket, look(shard, now_ms))
             return result
 
-        described: StreamsGroupDescription = await self._runtime.write(self._member_partition(group_id), describe)
-        return described
+        return await self._runtime.write(self._member_partition(group_id), step)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget a group that has no members, with its offsets. Raises KafkaError; see GroupShard.delete_group."""
