@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from barnabas_log.errors import InvalidLogConfig
 from barnabas_log.tail.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_wire.config_key import config_key
 from barnabas_wire.java_values import java_float, java_int
 
 INT32_MAX: Final = 2**31 - 1
@@ -321,106 +322,84 @@ class LogConfig:
 class LogManagerConfig:
     """Settings of the whole broker."""
 
-    retention_check_interval_ms: int = dataclasses.field(
-        default=300_000,
-        metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
+    retention_check_interval_ms: int = config_key(
+        "log.retention.check.interval.ms",
+        300_000,
+        "How often retention looks at every log, in ms.",
     )
     retention_initial_delay_ms: int = 30_000
     """Before the first look. Without a key: nobody but a simulation has a reason to choose."""
-    retention_clock_skew_ms_max: int = dataclasses.field(
-        default=60_000,
-        metadata={
-            "key": "log.retention.clock.skew.max.ms",
-            "doc": "How far this broker's clock may be off the median of the voters' (controllers') clocks, in ms. Beyond that nothing is "
-            "deleted, expired or compacted here because it is old; by size and DeleteRecords it goes on. Kafka has no such check.",
-        },
+    retention_clock_skew_ms_max: int = config_key(
+        "log.retention.clock.skew.max.ms",
+        60_000,
+        "How far this broker's clock may be off the median of the voters' (controllers') clocks, in ms. Beyond that nothing is "
+        "deleted, expired or compacted here because it is old; by size and DeleteRecords it goes on. Kafka has no such check.",
     )
-    recovery_point_checkpoint_interval_ms: int = dataclasses.field(
-        default=60_000,
-        metadata={
-            "key": "log.flush.offset.checkpoint.interval.ms",
-            "doc": "How often recovery points are written, in ms: a longer time makes recovery after a crash longer.",
-        },
+    recovery_point_checkpoint_interval_ms: int = config_key(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        "How often recovery points are written, in ms: a longer time makes recovery after a crash longer.",
     )
-    producer_id_expiration_ms: int = dataclasses.field(
-        default=PRODUCER_ID_EXPIRATION_MS,
-        metadata={
-            "key": "producer.id.expiration.ms",
-            "doc": "How long a silent idempotent producer is remembered, in ms; a retry after that may be written twice.",
-        },
+    producer_id_expiration_ms: int = config_key(
+        "producer.id.expiration.ms",
+        PRODUCER_ID_EXPIRATION_MS,
+        "How long a silent idempotent producer is remembered, in ms; a retry after that may be written twice.",
     )
-    producer_id_expiration_check_interval_ms: int = dataclasses.field(
-        default=600_000,
-        metadata={
-            "key": "producer.id.expiration.check.interval.ms",
-            "doc": "How often silent producers are looked for, in ms.",
-        },
+    producer_id_expiration_check_interval_ms: int = config_key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often silent producers are looked for, in ms.",
     )
-    scrub_bytes_per_second_max: int = dataclasses.field(
-        default=10_000_000,
-        metadata={
-            "key": "log.scrub.bytes.per.second.max",
-            "doc": "How fast a broker reads its logs again to find damaged batches, in bytes/s for each log directory; 0 turns it "
-            "off. A pass over a directory takes its size divided by this. Kafka has no such check.",
-        },
+    scrub_bytes_per_second_max: int = config_key(
+        "log.scrub.bytes.per.second.max",
+        10_000_000,
+        "How fast a broker reads its logs again to find damaged batches, in bytes/s for each log directory; 0 turns it "
+        "off. A pass over a directory takes its size divided by this. Kafka has no such check.",
     )
 
-    free_bytes_min: int = dataclasses.field(
-        default=32 * 1024 * 1024,
-        metadata={
-            "key": "log.dir.free.bytes.min",
-            "doc": "A log directory with fewer bytes free takes no more records: other replicas lead, reads go on. On a small "
-            "file system at most a sixteenth of it; 0 = only when a write fails.",
-        },
+    free_bytes_min: int = config_key(
+        "log.dir.free.bytes.min",
+        32 * 1024 * 1024,
+        "A log directory with fewer bytes free takes no more records: other replicas lead, reads go on. On a small "
+        "file system at most a sixteenth of it; 0 = only when a write fails.",
     )
-    free_bytes_resume: int = dataclasses.field(
-        default=64 * 1024 * 1024,
-        metadata={
-            "key": "log.dir.free.bytes.resume",
-            "doc": "A log directory that ran full takes records again once so many bytes are free; above log.dir.free.bytes.min, so "
-            "that leadership does not go back and forth. On a small file system at most an eighth of it.",
-        },
+    free_bytes_resume: int = config_key(
+        "log.dir.free.bytes.resume",
+        64 * 1024 * 1024,
+        "A log directory that ran full takes records again once so many bytes are free; above log.dir.free.bytes.min, so "
+        "that leadership does not go back and forth. On a small file system at most an eighth of it.",
     )
-    free_check_interval_ms: int = dataclasses.field(
-        default=1_000,
-        metadata={"key": "log.dir.free.check.interval.ms", "doc": "How often free bytes are looked at, in ms."},
+    free_check_interval_ms: int = config_key(
+        "log.dir.free.check.interval.ms",
+        1_000,
+        "How often free bytes are looked at, in ms.",
     )
-    is_cleaner_enabled: bool = dataclasses.field(
-        default=True,
-        metadata={
-            "key": "log.cleaner.enable",
-            "doc": "Whether compacted logs are cleaned. Without it they grow for ever, __consumer_offsets among them.",
-        },
+    is_cleaner_enabled: bool = config_key(
+        "log.cleaner.enable",
+        True,
+        "Whether compacted logs are cleaned. Without it they grow for ever, __consumer_offsets among them.",
     )
-    cleaner_backoff_ms: int = dataclasses.field(
-        default=15_000,
-        metadata={
-            "key": "log.cleaner.backoff.ms",
-            "doc": "How long the cleaner waits when no log is dirty enough, in ms; its first wait after a run that failed is twice that.",
-        },
+    cleaner_backoff_ms: int = config_key(
+        "log.cleaner.backoff.ms",
+        15_000,
+        "How long the cleaner waits when no log is dirty enough, in ms; its first wait after a run that failed is twice that.",
     )
-    cleaner_bytes_per_second_max: float = dataclasses.field(
-        default=sys.float_info.max,
-        metadata={
-            "key": "log.cleaner.io.max.bytes.per.second",
-            "doc": "How fast the cleaner reads and writes, together, in bytes/s; the default is no limit. It runs in a process "
-            "of its own, niced.",
-        },
+    cleaner_bytes_per_second_max: float = config_key(
+        "log.cleaner.io.max.bytes.per.second",
+        sys.float_info.max,
+        "How fast the cleaner reads and writes, together, in bytes/s; the default is no limit. It runs in a process "
+        "of its own, niced.",
     )
-    cleaner_map_bytes_max: int = dataclasses.field(
-        default=128 * 1024 * 1024,
-        metadata={
-            "key": "log.cleaner.dedupe.buffer.size",
-            "doc": "Memory in bytes for the last offset of each key in one cleaning run, some 170 bytes a key: with more keys than fit, "
-            "a log is cleaned in several runs.",
-        },
+    cleaner_map_bytes_max: int = config_key(
+        "log.cleaner.dedupe.buffer.size",
+        128 * 1024 * 1024,
+        "Memory in bytes for the last offset of each key in one cleaning run, some 170 bytes a key: with more keys than fit, "
+        "a log is cleaned in several runs.",
     )
-    reserve_bytes: int = dataclasses.field(
-        default=1024 * 1024,
-        metadata={
-            "key": "log.dir.reserve.bytes",
-            "doc": "Bytes that each log directory keeps for checkpoints, in a file that is removed when the disk is full.",
-        },
+    reserve_bytes: int = config_key(
+        "log.dir.reserve.bytes",
+        1024 * 1024,
+        "Bytes that each log directory keeps for checkpoints, in a file that is removed when the disk is full.",
     )
 
 
