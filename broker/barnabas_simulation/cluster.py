@@ -129,10 +129,14 @@ class Cluster:
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""
         swarm = Swarm.draw(self.random, self.slant)
-        is_listening = self.slant in (Slant.LISTENERS, Slant.MEMBERS)
+        has_members = self.slant in (Slant.MEMBERS, Slant.STREAMS)
+        is_listening = has_members or self.slant is Slant.LISTENERS
         if is_listening or self.seed % LISTENING_EVERY == LISTENING_EVERY - 1:
             swarm = swarm.with_listeners(Random(f"{self.seed} listens"))
-        return swarm.with_members(Random(f"{self.seed} has members")) if self.slant is Slant.MEMBERS else swarm
+        if has_members:
+            random = Random(f"{self.seed} has members")
+            return swarm.with_members(random, is_streams=self.slant is Slant.STREAMS)
+        return swarm
 
     def make_faults(self) -> Faults:
         """Who breaks what."""

@@ -1,4 +1,4 @@
-"""The lives of a simulated member: of the consumer protocol (KIP-848), and of the classic one, request by request.
+"""The lives of a simulated member: of the consumer protocol (KIP-848), of Streams (KIP-1071) and of the classic one, by requests.
 
 May touch:  the network, through client_calls.py; the image of a node that is up, as clients see it.   Must not touch: a coordinator.
 Invariants: a life tells the laws of everything that it is given and gives up; it commits for nothing but what it takes for its own.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any
 
 from barnabas_simulation.client_calls import ListenerCalls
@@ -45,8 +44,15 @@ from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas_wire.kafka.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TaskIds,
+    Topology,
+)
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
+SUBTOPOLOGY = "0"
 PASSING = f"{CHURN_TOPIC}-0"
 """A topic that is deleted and made again all the while."""
 OUT = frozenset(
@@ -169,10 +175,10 @@ class ConsumerLife(Life):
                 me.owned.pop(part, None)
             me.to_give_up.clear()
         is_full = not me.epoch or bool(me.unanswered) or not self._is_told_all
-        request = self._request(me.epoch, is_full=is_full)
+        request = self._request(me.epoch, frozenset(me.owned), is_full=is_full)
         if me.epoch and run.random.random() < self.trouble.doubles and run.strikes("heartbeat doubled", at):
-            run.network.spawn(self._send_again(at, request))
-        mine = self._sent(sent_s)
+            run.network.spawn(self._send_again(at, request, frozenset(me.owned)))
+        mine = self._sent(frozenset(me.owned))
         answer = await self.calls.call(at, request)
         if self.is_over:
             return True
@@ -192,28 +198,28 @@ class ConsumerLife(Life):
         if is_full:
             self._is_told_all = True
             me.unanswered = [each for each in me.unanswered if each.until_s > sent_s]
-        if answer.assignment is not None:
-            assigned = {(of.topic_id, part) for of in answer.assignment.topic_partitions for part in of.partitions}
+        assigned = self._assigned(answer)
+        if assigned is not None:
             await self._take(at, assigned, before_s)
         return True
 
     async def leave(self, at: BrokerId) -> None:
         """See Life."""
-        name = self.me.name
         self.end()
-        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=name, member_epoch=-1)
-        await self.calls.call(at, request)
+        await self.calls.call(at, self._request(-1, frozenset(), is_full=False))
 
     async def haunt(self, at: BrokerId) -> None:
         """A heartbeat of a life that may be over arrives now, with all that it said then, or its join."""
-        request = self._request(self.me.epoch, is_full=False)
+        owned = frozenset(self.me.owned)
+        request = self._request(self.me.epoch, owned, is_full=False)
         if self.run.random.random() < 0.5:
-            request = replace(self._request(0, is_full=True), topic_partitions=[])
-        await self._send_again(at, request)
+            owned = frozenset()
+            request = self._request(0, owned, is_full=True)
+        await self._send_again(at, request, owned)
 
-    def _request(self, epoch: int, *, is_full: bool) -> ConsumerGroupHeartbeatRequest:
+    def _request(self, epoch: int, owned: frozenset[Part], *, is_full: bool) -> Any:
         by_topic: dict[Uuid, list[int]] = {}
-        for topic_id, partition in sorted(self.me.owned):
+        for topic_id, partition in sorted(owned):
             by_topic.setdefault(topic_id, []).append(partition)
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -226,15 +232,19 @@ class ConsumerLife(Life):
             request.subscribed_topic_names = [self.topic, PASSING]
         return request
 
-    def _sent(self, sent_s: float) -> Unanswered:
-        self.me.unanswered.append(Unanswered(sent_s, frozenset(self.me.owned)))
+    def _assigned(self, answer: Any) -> set[Part] | None:
+        """What an answer says that it has; None: as before."""
+        if answer.assignment is None:
+            return None
+        return {(of.topic_id, part) for of in answer.assignment.topic_partitions for part in of.partitions}
+
+    def _sent(self, owned: frozenset[Part]) -> Unanswered:
+        self.me.unanswered.append(Unanswered(self.run.loop.time(), owned))
         return self.me.unanswered[-1]
 
-    async def _send_again(self, at: BrokerId, request: ConsumerGroupHeartbeatRequest) -> None:
+    async def _send_again(self, at: BrokerId, request: Any, owned: frozenset[Part]) -> None:
         """A copy, which overtakes or is overtaken."""
-        copy = self._sent(self.run.loop.time())
-        if not request.topic_partitions:
-            copy.owned = frozenset()
+        copy = self._sent(owned)
         await asyncio.sleep(self.run.random.choice((0.0, 0.05, 0.5)) * self.run.random.random())
         answer = await self._doubles.call(at, request)
         copy.until_s = self.run.loop.time() + (UNDER_WAY_S if answer is None else 0.0)
@@ -251,6 +261,35 @@ class ConsumerLife(Life):
         new = assigned - set(me.owned)
         self.laws.take(me, new)
         await self.took(at, new)
+
+
+class StreamsLife(ConsumerLife):
+    """By StreamsGroupHeartbeat (KIP-1071): the same, of active tasks, each of which is a partition of the topic that stays."""
+
+    def _request(self, epoch: int, owned: frozenset[Part], *, is_full: bool) -> Any:
+        parts = sorted(partition for _, partition in owned)
+        request = StreamsGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=self.me.name,
+            member_epoch=epoch,
+            endpoint_information_epoch=-1,
+            active_tasks=[TaskIds(SUBTOPOLOGY, parts)] if parts else [],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        if epoch == 0:
+            request.rebalance_timeout_ms = int(REBALANCE_S * 1000)
+            request.process_id = f"process of {self.me.name}"
+            request.topology = Topology(
+                subtopologies=[Subtopology(subtopology_id=SUBTOPOLOGY, source_topics=[self.topic])]
+            )
+        return request
+
+    def _assigned(self, answer: Any) -> set[Part] | None:
+        topic_id = self.topic_id()
+        if answer.active_tasks is None or topic_id is None:
+            return None
+        return {(topic_id, part) for of in answer.active_tasks for part in of.partitions}
 
 
 class ClassicLife(Life):

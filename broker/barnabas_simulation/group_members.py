@@ -1,4 +1,5 @@
-"""Members of one group, of both protocols: prompt, slow, asleep beyond their session, dead, and haunted by what they said before.
+"""Members of one group, of Streams or of the other protocols mixed: prompt, slow, asleep beyond their session, dead, haunted by what they
+said before.
 
 May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
 Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
@@ -18,7 +19,7 @@ from functools import partial
 from barnabas_quorum.controller.requests import CreatePartitions, TopicGrowth
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
 from barnabas_simulation.group_laws import GROUP, SESSION_S, GroupLaws, Part
-from barnabas_simulation.group_lives import ClassicLife, ConsumerLife, Life
+from barnabas_simulation.group_lives import ClassicLife, ConsumerLife, Life, StreamsLife
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.swarm import MemberTrouble
@@ -68,7 +69,8 @@ class Member:
         if random.random() < group.trouble.classic and not self.becomes_consumer:
             return ClassicLife(*place, f"classic {self._number}")
         named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
-        return ConsumerLife(*place, named, doubles=self._doubles)
+        life = StreamsLife if group.trouble.is_streams else ConsumerLife
+        return life(*place, named, doubles=self._doubles)
 
     async def live(self) -> None:
         """Until the run ends, or it goes."""
@@ -236,7 +238,13 @@ class GroupMembers:
     def _unsettled(self) -> str | None:
         owned = [part for member in self.members for part in member.life.me.owned]
         is_one_each = len(owned) == len(set(owned)) and set(owned) == self._wanted()
-        is_late = any(member.life.me.to_give_up or not member.is_in for member in self.members)
+        heard_since_s = (
+            self.run.loop.time() - BEAT_S - SLACK_S
+        )  # who waits at a connection that is dead may be fenced yet
+        is_late = any(
+            member.life.me.to_give_up or not member.is_in or member.life.me.heard_s < heard_since_s
+            for member in self.members
+        )
         shares = [len(member.life.me.owned) for member in self.members if member.becomes_consumer]
         is_mixed = any(member.becomes_consumer and isinstance(member.life, ClassicLife) for member in self.members)
         is_even = not shares or max(shares) - min(shares) <= 1

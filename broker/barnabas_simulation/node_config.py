@@ -80,6 +80,12 @@ GROUPS = {
     "group.consumer.heartbeat.interval.ms": str(int(BEAT_S * 1000)),
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.assignment.interval.ms": str(int(INTERVAL_S * 1000)),
+    "group.streams.initial.rebalance.delay.ms": "100",
+    "group.streams.session.timeout.ms": str(int(SESSION_S * 1000)),
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.heartbeat.interval.ms": str(int(BEAT_S * 1000)),
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.assignment.interval.ms": str(int(INTERVAL_S * 1000)),
     "offsets.retention.check.interval.ms": "300",
 }
 """What a node has beside, to which members of a group come."""

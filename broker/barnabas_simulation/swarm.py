@@ -77,6 +77,8 @@ class Slant(Enum):
     """Clients come to the Kafka listeners."""
     MEMBERS = "members"
     """Members of a group of both protocols come to the Kafka listeners, while its coordinator moves and its log is compacted."""
+    STREAMS = "streams"
+    """As members, and they are of Streams' protocol."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -180,6 +182,8 @@ class MemberTrouble:
     commits: float
     grow_every_s: float
     """Mean time between two partitions that are added; 0: none."""
+    is_streams: bool = False
+    """They are of Streams' protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +297,7 @@ class Swarm:
         )
         return replace(self, streams=streams, think_s=max(self.think_s, 0.05))
 
-    def with_members(self, random: Random) -> Swarm:
+    def with_members(self, random: Random, *, is_streams: bool) -> Swarm:
         """Draw what members of a group are like. The steps are for them and for what befalls their coordinators."""
         members = MemberTrouble(
             classic=random.choice([0.0, 0.3, 0.8]),
@@ -305,6 +309,8 @@ class Swarm:
             commits=random.choice([0.3, 0.7]),
             grow_every_s=random.choice([0.0, 3.0]),
         )
+        if is_streams:
+            members = replace(members, classic=0.0, is_streams=True)
         return replace(
             self,
             members=members,

@@ -1,8 +1,11 @@
 """Bugs planted into groups of consumers: who has a partition, whose commit counts, what a new coordinator and another protocol keep.
 
 May touch:  the real code, in memory.  Must not touch: files, the simulation itself.
-Invariants: each falls where members of a group come to the listeners (Slant.MEMBERS), and needs nothing else.
+Invariants: each falls where members of a group come to the listeners (Slant.MEMBERS, or Slant.STREAMS), and needs nothing else.
 Read next:  node_mutants.py, which hunts them; barnabas_simulation/group_laws.py and group_members.py, which find them.
+
+Not among them: a Streams member's commit of any former epoch counts. It takes a join that arrives again while the task is another's, in
+none of 12 seeds; tests/broker/coordinator has the rule for both protocols.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from barnabas_coordination.group.consumer import commits, fencing, heartbeat, mi
 from barnabas_coordination.group.consumer.group import ConsumerGroup
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.streams import fencing as streams_fencing
+from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
+from barnabas_coordination.group.streams import reconciliation as streams_reconciliation
+from barnabas_coordination.group.streams.tasks import NO_TASKS
 from barnabas_coordination.shard import ArmTimer, CoordinatorResult
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -173,6 +180,44 @@ class _Unsubscribed:
         return False
 
 
+# ---- Streams ---------------------------------------------------------------------------------------------------------
+
+
+def _a_task_is_given_before_it_is_given_up(patch: pytest.MonkeyPatch) -> None:
+    original = streams_reconciliation.reconcile
+
+    def reconcile(member: Any, *, others: Any, **rest: Any) -> Any:
+        return original(member, others=lambda task: (), **rest)
+
+    patch.setattr(streams_heartbeat, "reconcile", reconcile)
+
+
+def _a_task_to_be_given_up_counts_as_given_up(patch: pytest.MonkeyPatch) -> None:
+    original = streams_reconciliation.reconcile
+
+    def reconcile(member: Any, *, owned: Any, **rest: Any) -> Any:
+        return original(member, owned=NO_TASKS if member.is_revoking and owned is not None else owned, **rest)
+
+    patch.setattr(streams_heartbeat, "reconcile", reconcile)
+
+
+def _a_new_coordinator_of_streams_gives_no_time(patch: pytest.MonkeyPatch) -> None:
+    original = streams_fencing.resume
+
+    def resume(*args: Any) -> CoordinatorResult:
+        out = original(*args)
+        out.timers = [timer._replace(delay_ms=0) if isinstance(timer, ArmTimer) else timer for timer in out.timers]
+        return out
+
+    patch.setattr(streams_fencing, "resume", resume)
+
+
+STREAMS_BUGS: tuple[tuple[str, Plant, bool], ...] = (
+    ("a task is given before another member gives it up", _a_task_is_given_before_it_is_given_up, True),
+    ("a task to be given up counts as given up", _a_task_to_be_given_up_counts_as_given_up, False),
+    ("a new coordinator of Streams gives no time", _a_new_coordinator_of_streams_gives_no_time, False),
+)
+"""The same, for where the members are of Streams."""
 GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a partition is given before another member gives it up", _a_partition_is_given_before_it_is_given_up, True),
     ("what a member is to give up is nobody's", _what_is_to_be_given_up_is_nobodys, False),
