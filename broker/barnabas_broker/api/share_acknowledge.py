@@ -156,8 +156,8 @@ async def acknowledge(
     if epoch == ENDS:
         shares.end_session(session)
         context.held.pop(held_name(group_id, member_id), None)
-    if waiting:
-        await asyncio.wait(waiting.values())
+    for answer in waiting.values():
+        await answer
     topics: dict[Uuid, AcknowledgeTopicResponse] = {}
     leaders: list[CurrentLeader] = []
     for shared, answer in waiting.items():

@@ -96,7 +96,7 @@ class BrokersPersister:
         self._find_coordinator = find_coordinator
         self._queues: dict[_Lane, list[_Question]] = {}
         self._in_flight: set[_Lane] = set()
-        self._wake = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
         self.retries = 0
         """Calls that had to be asked again."""
         self.failures = 0
@@ -158,7 +158,7 @@ class BrokersPersister:
                 lane = await self._find_coordinator(key.coordinator_key), kind
                 question = _Question(key, data, asyncio.get_running_loop().create_future())
                 self._queues.setdefault(lane, []).append(question)
-                self._wake.set()
+                self._send_soon(lane)
                 result = await question.answer
                 if not result.error_code:
                     return result
@@ -180,19 +180,23 @@ class BrokersPersister:
     async def run(self) -> None:
         """Owner task: asks until cancelled; who waits then gets COORDINATOR_NOT_AVAILABLE."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await self._wake.wait()
-                    await asyncio.sleep(0)  # what else comes in this turn of the loop goes along
-                    self._wake.clear()
-                    for lane in [known for known, queue in self._queues.items() if queue]:
-                        if lane not in self._in_flight:
-                            self._in_flight.add(lane)
-                            tasks.create_task(self._send(lane), name=f"{lane[1].name} share state by {lane[0]}")
+            async with asyncio.TaskGroup() as self._tasks:
+                try:
+                    for lane in self._queues:
+                        self._send_soon(lane)
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self._tasks = None
         finally:
             for queue in self._queues.values():
                 _refuse(queue, CoordinatorNotAvailable("this broker stops"))
                 queue.clear()
+
+    def _send_soon(self, lane: _Lane) -> None:
+        """In the next turn of the loop, unless a request is in flight: what else comes in this one goes along."""
+        if self._tasks is not None and self._queues[lane] and lane not in self._in_flight:
+            self._in_flight.add(lane)
+            self._tasks.create_task(self._send(lane), name=f"{lane[1].name} share state by {lane[0]}")
 
     async def _send(self, lane: _Lane) -> None:
         broker_id, kind = lane
@@ -201,6 +205,8 @@ class BrokersPersister:
         try:
             keys_max = READ_KEYS_MAX if kind is _Kind.READ else KEYS_MAX
             questions, self._queues[lane] = _taken(self._queues[lane], keys_max=keys_max)
+            if not questions:  # nobody waits any more
+                return
             try:
                 response = await self._brokers.call(broker_id, _to_request(kind, questions))
             except KafkaError as refused:
@@ -213,7 +219,7 @@ class BrokersPersister:
         finally:
             _refuse(questions, error)
             self._in_flight.discard(lane)
-            self._wake.set()
+            self._send_soon(lane)
 
 
 def _pause_s(key: ShareKey, attempt: int) -> float:
@@ -252,7 +258,7 @@ def _to_request(kind: _Kind, questions: Sequence[_Question]) -> Any:
         if key.topic_id not in topics:
             topics[key.topic_id] = topic(key.topic_id, [])
         topics[key.topic_id].partitions.append(data)
-    return request(questions[0].key.group_id if questions else "", list(topics.values()))
+    return request(questions[0].key.group_id, list(topics.values()))
 
 
 def _take_answer(questions: Sequence[_Question], response: Any) -> None:

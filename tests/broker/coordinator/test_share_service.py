@@ -527,6 +527,20 @@ async def test_what_comes_together_goes_together_of_one_group_and_each_key_once(
 
 
 @runs
+async def test_a_call_leaves_in_the_turn_after_it_was_made() -> None:
+    """Each turn more is one that every acknowledgement waits for."""
+    async with persisting() as (it, brokers, persister):
+        await it.lead()
+        await persister.initialize(KEY, state_epoch=ONE)
+        brokers.requests.clear()
+        call = asyncio.ensure_future(keep(persister, batch(1, 1)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(brokers.requests) == 1
+        await call
+
+
+@runs
 async def test_who_is_cancelled_is_left_out_and_who_waits_at_the_stop_is_sent_away() -> None:
     async with persisting() as (it, brokers, persister):
         await it.lead()
