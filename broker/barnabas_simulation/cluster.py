@@ -182,7 +182,7 @@ class Cluster:
         self.operators.start()
         if self.listening is not None:
             self.listening.start()
-        while self.loop.steps < self._steps:
+        while self.loop.steps < self._steps or self.faults.is_judging:
             await asyncio.sleep(0.05)
         await self._calm()
 

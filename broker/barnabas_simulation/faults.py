@@ -20,6 +20,7 @@ from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, directory_of, is_reserved
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_simulation.hosts import HostLosses
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.rot import Rot
 from barnabas_simulation.run import Run
@@ -76,6 +77,7 @@ class Faults:
         """A node that is stopped, and the directory of it that works again when it starts."""
         self._rot = Rot(cluster, self)
         self._small_files = SmallFiles(Random(f"small files of {cluster.seed}"), cluster.slant)
+        self._hosts = HostLosses(cluster, self)
         self._struck: NodeParts | None = None
         """The wiped one, if its small files were damaged: until the controllers know what it lost."""
         self._works_again = asyncio.Event()
@@ -97,6 +99,8 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._break_now_and_then()))
         if swarm.starve_every_s:
             self._trouble.append(asyncio.ensure_future(self._starve_now_and_then()))
+        if swarm.hosts:
+            self._trouble.append(asyncio.ensure_future(self._hosts.strike_now_and_then()))
         if swarm.haunt_every_s:
             self._trouble.append(asyncio.ensure_future(self._haunt_now_and_then()))
         self._cluster.network.late_answer_s = swarm.late_answer_s
@@ -110,6 +114,11 @@ class Faults:
         if swarm.logs.topic_retention_ms is not None and not swarm.is_transacting:
             clocks = Random(f"clocks of {self._cluster.seed}")
             self._trouble.append(asyncio.ensure_future(self._mislead_now_and_then(clocks)))
+
+    @property
+    def is_judging(self) -> bool:
+        """Whether trouble must not end yet."""
+        return self._hosts.is_judging
 
     async def _mislead_now_and_then(self, random: Random) -> None:
         """One clock of three is days ahead for a moment, whether its node leads, follows or votes. Not behind: then its broker rightly
@@ -174,6 +183,11 @@ class Faults:
 
     def power_off(self, node: NodeParts, replaced: Collection[str] = (), *, is_short: bool = False) -> None:
         """At once, and on again later, or within moments. replaced: these directories are lost."""
+        self.put_out(node, replaced)
+        self._start_later(node, SHORT_S if is_short else self._swarm.restart_s)
+
+    def put_out(self, node: NodeParts, replaced: Collection[str] = ()) -> int:
+        """Power off, and leave it so; the life after. replaced: these directories are lost."""
         figures = self._cluster.figures
         self._rot.forget(node)
         figures.crashes += 1
@@ -183,7 +197,7 @@ class Faults:
         self._small_files.keep(node.disk, node.directory_ids)
         if replaced:
             self.wiped = node
-        self._start_later(node, SHORT_S if is_short else self._swarm.restart_s)
+        return node.life
 
     def _start_later(self, node: NodeParts, after_s: float) -> None:
         if self._in_repair is not None and self._in_repair[0] is node:
@@ -194,9 +208,10 @@ class Faults:
                 del node.disk.broken[path]
                 self._works_again.set()
         delay_s = after_s * (0.5 + self._cluster.random.random())
-        self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
+        self._cluster.loop.call_later(delay_s, self.bring_back, node, node.life)
 
-    def _restart(self, node: NodeParts, life: int) -> None:
+    def bring_back(self, node: NodeParts, life: int) -> None:
+        """Start a node, if that is still its life."""
         if node.life == life:
             self._cluster.note("restart", node.id, life)
             node.start()
@@ -347,7 +362,8 @@ class Faults:
         self._crash_soon(source)
         return self._until_reborn(source)
 
-    def _is_back(self, node: NodeParts) -> bool:
+    def is_back(self, node: NodeParts) -> bool:
+        """Whether it is in service, as everybody knows."""
         images = [other.loader.image for other in self._cluster.nodes if other.is_up]
         return node.is_up and self._is_known(node) and all(image.cluster.brokers[node.id].is_active for image in images)
 
@@ -356,7 +372,7 @@ class Faults:
         life = node.life
         loop = self._cluster.loop
         until_s = loop.time() + LATE_S
-        while loop.time() < until_s and not (node.life > life and self._is_back(node)):
+        while loop.time() < until_s and not (node.life > life and self.is_back(node)):
             await asyncio.sleep(LATE_STEP_S)
         await asyncio.sleep(LATE_STEP_S * self._cluster.random.random())
 
@@ -398,7 +414,7 @@ class Faults:
             until_s = loop.time() + LATE_S + 2 * self._swarm.restart_s
             while loop.time() < until_s and not (
                 follower.life > life
-                and self._is_back(follower)
+                and self.is_back(follower)
                 and model.registration
                 and follower.id in model.registration.isr
             ):

@@ -26,6 +26,7 @@ from barnabas_replication.partition import Partition
 from barnabas_simulation.bootstrap_clients import BootstrapClients
 from barnabas_simulation.compaction import COMPACTED_TOPIC, CompactingClient
 from barnabas_simulation.history import judge
+from barnabas_simulation.hosts import unspread
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.operators import MINIMUM
 from barnabas_simulation.partition_model import FollowedLog, LawBroken, PartitionModel
@@ -189,9 +190,20 @@ class Invariants:
         if image.offset > self._newest_offset:
             self._newest_offset = image.offset
             living = {topic.id for topic in topics}
+            if self._cluster.swarm.hosts:
+                self._check_spread(image)
             for topic_id in self._living - living:
                 self._forget(topic_id)
             self._living = living
+
+    def _check_spread(self, image: MetadataImage) -> None:
+        for topic in image.topics.sorted_topics():
+            for number, registration in topic.partitions.items() if topic.id not in self._living else ():
+                reason = unspread(image.cluster, registration) if registration.partition_epoch == 0 else None
+                if reason is not None:
+                    raise LawBroken(
+                        "two replicas share a host only where no other is left", f"{topic.name}-{number}: {reason}"
+                    )
 
     def _forget(self, topic_id: Uuid) -> None:
         """The topic is deleted, though not everybody knows; who does not may go on for a while with what is left of it."""

@@ -19,6 +19,7 @@ from barnabas_quorum.raft.voters import Voter
 from barnabas_simulation.compaction import BACKOFF_MS, MAP_BYTES
 from barnabas_simulation.group_laws import SESSION_S
 from barnabas_simulation.group_members import BEAT_S, INTERVAL_S
+from barnabas_simulation.hosts import host_of
 from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS
 from barnabas_simulation.operators import SEGMENT_BYTES_UNIT
 from barnabas_simulation.swarm import LogShape, Swarm
@@ -151,6 +152,8 @@ def simulated_config(
         "replica.fetch.silence.time.max.ms": str(swarm.replica_silence_ms),
         "replica.fetch.max.bytes": str(swarm.replica_fetch_bytes),
     }
+    if swarm.hosts:
+        own["broker.host"] = host_of(member.key.id, swarm.hosts)
     config = node_config(
         PROPERTIES | own | (SECURED if swarm.is_listening else {}) | (GROUPS if swarm.members is not None else {})
     )

@@ -156,6 +156,7 @@ class Figures:
     crashes: int = 0
     partitions: int = 0
     wipes: int = 0
+    hosts_lost: int = 0
     stops: int = 0
     """Clean ones."""
     reassignments: int = 0

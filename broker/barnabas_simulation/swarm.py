@@ -79,6 +79,8 @@ class Slant(Enum):
     """Members of a group of both protocols come to the Kafka listeners, while its coordinator moves and its log is compacted."""
     STREAMS = "streams"
     """As members, and they are of Streams' protocol."""
+    HOSTS = "hosts"
+    """Two nodes stand on each of three hosts, which are lost whole, and nothing else goes wrong."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -222,6 +224,10 @@ class Swarm:
     logs: LogShape
     snapshot_after_bytes: int = WHOLE_LOG_BYTES
     """Of metadata. WHOLE_LOG_BYTES makes none: then a broker that starts knows nothing before it has heard of a leader."""
+    hosts: int = 0
+    """Hosts that the nodes stand on; 0: each on its own, which nobody names."""
+    lose_host_every_s: float = 0.0
+    """Mean time between two losses of a host, once all are back."""
     brokers_beside: int = 0
     """Nodes that do not vote in the beginning, so that there is somewhere to move partitions and votes to."""
     reassign_every_s: float = 0.0
@@ -369,6 +375,8 @@ class Swarm:
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
         elif slant is Slant.FORGETTING:
             drawn = replace(drawn, restart_s=max(drawn.restart_s, 2.0), think_s=max(drawn.think_s, 0.1))
+        if slant is Slant.HOSTS:
+            return drawn._on_hosts(random)
         drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
         if slant is Slant.FORGETTING:
             logs = replace(drawn.logs, segment_bytes=400)
@@ -451,6 +459,31 @@ class Swarm:
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),
             crossing_s=choose([0.0001, 0.0005, 0.01]),
+        )
+
+    def _on_hosts(self, random: Random) -> Swarm:
+        """With hosts that are lost, in place of all other trouble but slow links and disks."""
+        return replace(
+            self,
+            hosts=3,
+            brokers_beside=3,
+            lose_host_every_s=random.choice([0.3, 1.0]),
+            crash_every_s=FOREVER_S,
+            moments=NEVER,
+            stop_every_s=0.0,
+            restart_s=random.choice([0.3, 2.0]),
+            wipe=0.0,
+            partition_every_s=0.0,
+            lag_every_s=0.0,
+            break_every_s=0.0,
+            haunt_every_s=0.0,
+            reassign_every_s=0.0,
+            change_voters_every_s=0.0,
+            configure_every_s=0.0,
+            links=replace(self.links, loss=min(self.links.loss, 0.01)),
+            churn_s=1.0,
+            churn_topics=2,
+            think_s=max(self.think_s, 0.1),
         )
 
     def _retiring(self, random: Random) -> Swarm:

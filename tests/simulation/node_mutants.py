@@ -110,6 +110,7 @@ from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation import stories
 from tests.simulation.group_mutants import GROUP_BUGS, STREAMS_BUGS
+from tests.simulation.host_mutants import HOST_BUGS
 from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
 from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
@@ -937,6 +938,7 @@ MUTANTS = (
     *(NodeMutant(bug, plant, is_tested=True, slant=Slant.LISTENERS) for bug, plant in LISTENER_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.MEMBERS) for bug, plant, is_tested in GROUP_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.STREAMS) for bug, plant, is_tested in STREAMS_BUGS),
+    *(NodeMutant(bug, plant, is_tested=True, slant=Slant.HOSTS) for bug, plant in HOST_BUGS),
 )
 
 
