@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -51,6 +52,7 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d"),
     }
     print(", ".join(f"{name}: {value}" for name, value in found.items()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # hosts are killed, what is there is written
     began, stolen = time.monotonic(), stolen_s()
     missed: list[str] = []
     tables: list[str] = []
