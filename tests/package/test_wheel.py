@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(pip, check=True, timeout=INSTALL_TIMEOUT_S)
     (made,) = directory.glob("barnabas-*.whl")
     return made
+
+
+def test_the_page_of_the_wheel_has_no_link_into_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        page = archive.read(name).decode().partition("\n\n")[2]
+    assert "barnabas dev -n 3" in page and "the console" in page, "the words stay"
+    assert [each for each in re.findall(r"\]\(([^)]*)\)", page) if not each.startswith(("https:", "#"))] == []
 
 
 def floors(extra: str = "") -> list[str]:
