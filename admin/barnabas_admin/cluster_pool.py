@@ -45,10 +45,10 @@ class ClusterSpec:
 class ClusterPool:
     """Every cluster of one process of a test run."""
 
-    def __init__(self, new_directory: Callable[[], Path], *, worker: int = 0) -> None:
-        """worker: number of the xdist worker; each has ports of its own."""
+    def __init__(self, new_directory: Callable[[], Path], *, worker: int = 0, ports_first: int = PORTS_FIRST) -> None:
+        """worker: number of the xdist worker; each has ports of its own, PORTS_PER_WORKER of them, from ports_first on."""
         self._new_directory = new_directory
-        self._ports_from = PORTS_FIRST + worker % WORKERS_MAX * PORTS_PER_WORKER
+        self._ports_from = ports_first + worker % WORKERS_MAX * PORTS_PER_WORKER
         self._shared: dict[ClusterSpec, LocalCluster] = {}
         self.running: list[LocalCluster] = []
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from barnabas_admin.local_node import server_command
+from barnabas_admin.local_node import bytecode_environment, server_command
 from barnabas_wire.host_system import has_linux
 
 ROOM_FOR_LINE = "." * 256
@@ -46,6 +46,7 @@ class ForkServer:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                env=os.environ | bytecode_environment(),
             )
 
     def popen(

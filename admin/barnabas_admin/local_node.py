@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from barnabas_wire.kafka.ids import Uuid
@@ -90,7 +91,22 @@ class NodeDeath:
 def node_environment() -> dict[str, str]:
     """The environment of a local node: properties come from its file alone, and only we hear whether it is ready."""
     ours = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_", "BARNABAS_FORMAT_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | bytecode_environment()
+
+
+def bytecode_environment(source: Path = Path(__file__), cache: Path | None = None) -> dict[str, str]:
+    """Where Python shall keep what it compiles, for a package that is neither compiled nor may be written beside: every start would
+    compile all of it. Nothing where that is not needed, or the user has no cache directory (default: XDG_CACHE_HOME or ~/.cache)."""
+    is_chosen = sys.dont_write_bytecode or sys.pycache_prefix is not None
+    if is_chosen or os.access(source.parent, os.W_OK) or Path(cache_from_source(str(source))).exists():
+        return {}
+    try:
+        place = (cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")) / "barnabas" / "bytecode"
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: an account without a home
+        return {}
+    return {"PYTHONPYCACHEPREFIX": str(place)}
 
 
 def server_command(*arguments: str) -> list[str]:

@@ -28,7 +28,7 @@ import re
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from barnabas_admin.cluster_pool import ClusterPool
     from barnabas_admin.local_cluster import LocalCluster
 
+A = TypeVar("A")
+T = TypeVar("T")
 NODES_DEFAULT = 3
+PORT_END = 65_536
 TOPIC_NAME_LENGTH_MAX = 60
 """Of the part of a topic's name that comes from its test."""
 TIMEOUT_MS = 30_000
@@ -49,8 +52,16 @@ _clusters_key = pytest.StashKey["dict[LocalCluster, dict[int, int]]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--barnabas-nodes."""
-    parser.getgroup("barnabas").addoption(
+    """--barnabas-nodes, --barnabas-port."""
+    group = parser.getgroup("barnabas")
+    group.addoption(
+        "--barnabas-port",
+        type=int,
+        default=None,
+        metavar="PORT",
+        help="first of the ports of clusters: 960 of them, for each xdist worker; default 20000",
+    )
+    group.addoption(
         "--barnabas-nodes",
         type=int,
         default=NODES_DEFAULT,
@@ -72,12 +83,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def barnabas_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterPool]:
+def barnabas_clusters(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterPool]:
     """Every cluster of the run; for session fixtures of your own: `barnabas_clusters.get(ClusterSpec(nodes=3))`."""
-    from barnabas_admin.cluster_pool import ClusterPool
+    from barnabas_admin.cluster_pool import PORTS_FIRST, PORTS_PER_WORKER, WORKERS_MAX, ClusterPool
 
     worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
-    pool = ClusterPool(lambda: tmp_path_factory.mktemp("barnabas"), worker=worker)
+    given = pytestconfig.getoption("--barnabas-port")
+    first = PORTS_FIRST if given is None else given
+    last = first + (worker % WORKERS_MAX + 1) * PORTS_PER_WORKER
+    if first < 1 or last > PORT_END:
+        raise pytest.UsageError(
+            f"--barnabas-port={first}: there are {PORTS_PER_WORKER} ports from there on for each worker"
+        )
+    pool = ClusterPool(lambda: tmp_path_factory.mktemp("barnabas"), worker=worker, ports_first=first)
     yield pool
     pool.close()
 
@@ -93,16 +111,17 @@ def barnabas_cluster(request: pytest.FixtureRequest, barnabas_clusters: ClusterP
     wanted = _arguments(request, "barnabas", nodes=None, scope="session", properties={}, roles="combined")
     scope = wanted["scope"]
     _require_scope(scope)
+    nodes = request.config.getoption("--barnabas-nodes") if wanted["nodes"] is None else wanted["nodes"]
+    if not isinstance(nodes, int) or nodes < 1:
+        raise pytest.UsageError(f"barnabas(nodes={nodes!r}): a cluster has at least one node")
     spec = ClusterSpec.of(
-        nodes=wanted["nodes"] or request.config.getoption("--barnabas-nodes"),
+        nodes=nodes,
         roles=wanted["roles"],
         properties=wanted["properties"],
         owner=str(request.path) if scope == "module" else "",
     )
-    if scope == "function":
-        cluster = barnabas_clusters.start(spec)
-    else:
-        cluster = barnabas_clusters.get(spec)
+    cluster = _in_words(barnabas_clusters.start if scope == "function" else barnabas_clusters.get, spec)
+    if scope != "function":
         module = request.node.getparent(pytest.Module)
         if scope == "module" and module is not None:
             module.addfinalizer(lambda: barnabas_clusters.stop(cluster))
@@ -111,7 +130,7 @@ def barnabas_cluster(request: pytest.FixtureRequest, barnabas_clusters: ClusterP
     if scope == "function":
         barnabas_clusters.stop(cluster)
     else:
-        barnabas_clusters.mend(cluster)
+        _in_words(barnabas_clusters.mend, cluster)
 
 
 @pytest.fixture
@@ -124,7 +143,8 @@ def barnabas_factory(
     started = []
 
     def start(*, nodes: int = 1, properties: dict[str, object] | None = None, roles: Any = "combined") -> LocalCluster:
-        cluster = barnabas_clusters.start(ClusterSpec.of(nodes=nodes, roles=roles, properties=properties or {}))
+        spec = ClusterSpec.of(nodes=nodes, roles=roles, properties=properties or {})
+        cluster = _in_words(barnabas_clusters.start, spec)
         started.append(cluster)
         _show_logs_of(request, cluster)
         return cluster
@@ -232,6 +252,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             for node_id, text in logs_since(cluster, ends).items():
                 report.sections.append((f"barnabas node {node_id} of {cluster.directory.name}", text))
     return report
+
+
+def _in_words(do: Callable[[A], T], argument: A) -> T:
+    """What a cluster cannot do fails its test in words: no frame of ours helps whoever reads them."""
+    from barnabas_admin.errors import LocalClusterError
+
+    __tracebackhide__ = True
+    try:
+        return do(argument)
+    except LocalClusterError as error:
+        hint = error.hint or "--barnabas-port chooses other ports" if "port" in error.message else error.hint
+        pytest.fail(f"{error.message}{f' ({hint})' if hint else ''}", pytrace=False)
 
 
 def _show_log_of(request: pytest.FixtureRequest, broker: Broker) -> None:

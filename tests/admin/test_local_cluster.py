@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from barnabas_admin.local_cluster import (
     find_base_port,
     is_port_free,
 )
-from barnabas_admin.local_node import describe_exit
+from barnabas_admin.local_node import bytecode_environment, describe_exit
 from barnabas_wire.java_properties import read_properties_file
 
 pytestmark = pytest.mark.usefixtures("fake_server")
@@ -270,3 +271,27 @@ def test_random_uuid_can_follow_an_option() -> None:
 def test_exits_are_reported_in_words() -> None:
     assert describe_exit(0) == "exited with status 0"
     assert describe_exit(-9) == "was killed by SIGKILL"
+
+
+def test_a_package_that_is_neither_compiled_nor_writable_keeps_bytecode_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    package, cache = tmp_path / "package", tmp_path / "cache"
+    package.mkdir()
+    (package / "node.py").touch()
+    assert bytecode_environment(package / "node.py", cache) == {}, "Python compiles beside it"
+    # Root may write anywhere, but where nothing can be.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != package)
+    assert bytecode_environment(package / "node.py", cache) == {
+        "PYTHONPYCACHEPREFIX": str(cache / "barnabas" / "bytecode")
+    }
+    assert (cache / "barnabas" / "bytecode").stat().st_mode & 0o777 == 0o700
+    compiled = Path(cache_from_source(str(package / "node.py")))
+    compiled.parent.mkdir()
+    compiled.touch()
+    assert bytecode_environment(package / "node.py", cache) == {}, "it was compiled when it was installed"
+    compiled.unlink()
+    cache.joinpath("file").touch()
+    assert bytecode_environment(package / "node.py", cache / "file") == {}, "no cache is no error"

@@ -217,6 +217,7 @@ def test_a_failing_test_shows_what_its_nodes_logged_and_a_passing_one_nothing(py
         ("barnabas(size=1)", "barnabas has no argument size; use nodes, scope, properties, roles"),
         ("barnabas(1)", "barnabas has no arguments without a name"),
         ("barnabas(scope='class')", "use session, module or function"),
+        ("barnabas(nodes=0)", "barnabas(nodes=0): a cluster has at least one node"),
     ],
 )
 def test_a_marker_that_says_nothing_known_is_refused(pytester: pytest.Pytester, marker: str, reported: str) -> None:
@@ -232,6 +233,32 @@ def test_a_marker_that_says_nothing_known_is_refused(pytester: pytest.Pytester, 
     )
     assert reported in result.stdout.str() + result.stderr.str()
     assert result.ret != 0
+
+
+def test_what_a_cluster_cannot_do_is_one_line_without_frames(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.barnabas(nodes=1, properties={"num.partitions": "many"})
+        def test_it(barnabas_cluster):
+            pass
+        """,
+    )
+    text = result.stdout.str()
+    assert "num.partitions" in text and result.ret != 0
+    assert "pytest_plugin.py" not in text and "cluster_pool.py" not in text
+
+
+def test_ports_are_chosen_by_an_option(pytester: pytest.Pytester) -> None:
+    source = """
+        def test_it(barnabas_clusters):
+            assert barnabas_clusters._ports_from == 23_000
+        """
+    run(pytester, source, "--barnabas-port=23000").assert_outcomes(passed=1)
+    result = run(pytester, source, "--barnabas-port=65000")
+    assert "--barnabas-port=65000: there are 960 ports" in result.stdout.str() + result.stderr.str()
 
 
 def test_workers_have_ports_of_their_own_below_the_ephemeral_range(tmp_path: Path) -> None:
