@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-host bench-idle bench-metadata bench-compaction bench-spark bench-transactions bench-shares bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
+.PHONY: setup demo test check attack lock wheel platforms coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz node-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-groups bench-host bench-idle bench-metadata bench-compaction spark-versions bench-spark bench-transactions bench-shares bench-start bench-pytest bench-many bench-console console-pictures ecosystem fuzz fuzz-frames compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -116,6 +116,9 @@ bench-host: ## what many brokers cost: CPU per MB at 1 to 16, 48 at rest, a host
 
 bench-idle: ## p50 and CPU per record beside idle partitions
 	@$(PY) -m tests.bench.idle $(ARGS)
+
+spark-versions: ## our format in the lowest and the newest Spark, each installed into an environment of its own: VERSIONS="4.0.5 4.3.0"
+	@BARNABAS_SPARK_VERSIONS="$(or $(VERSIONS),4.0.5 4.1.4 4.2.1 4.3.0)" $(PY) -m pytest -q tests/spark/test_versions.py
 
 bench-spark: ## Spark's reads and writes through our format and through its own Kafka connector, in turn: ARGS="--rows PREFIX --rounds 1"
 	@$(PY) -m tests.bench.spark --json bench-spark.json $(ARGS)

@@ -62,7 +62,7 @@ def main() -> int:
     builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    spark = configure(builder, say=None).getOrCreate()
+    spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     session_s = time.monotonic() - started
     say(f"Spark {spark.version} is up after {session_s:.0f} s")

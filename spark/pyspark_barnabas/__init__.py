@@ -1,7 +1,7 @@
 """Spark reads and writes Barnabas partitions by `format("barnabas")`: no JAR, nothing for the user to import.
 
-May touch:  pyspark, the standard library; the rest of this package only inside methods.   Must not touch: gRPC, any room.
-Invariants: importing this never raises and stays cheap: Spark's planner imports every top-level pyspark_* package, and an
+May touch:  pyspark, the standard library, in_words.py; the rest of this package only inside methods.   Must not touch: gRPC, any room.
+Invariants: importing this never raises under Spark 4 and stays cheap: Spark's planner imports every top-level pyspark_* package, and an
     exception in any of them ends the look-up of all.
 Read next:  source.py, stream.py, reader.py; sink.py, writer.py.
 """
@@ -10,23 +10,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+import pyspark
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+except ImportError:  # before 4.0, whose planner looks for no package
+    raise ImportError(
+        f"pyspark_barnabas needs Spark 4.0 or later, and this is {pyspark.__version__}. Its own connector reads Barnabas as it is: "
+        'format("kafka") with the package org.apache.spark:spark-sql-kafka-0-10'
+    ) from None
+
+from pyspark_barnabas.in_words import in_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_barnabas.lag import Lag, LagListener, lag_metrics
-    from pyspark_barnabas.session import configure
+    from pyspark_barnabas.session import configure, register
 
-__all__ = ["DefaultSource", "Lag", "LagListener", "configure", "lag_metrics"]
+__all__ = ["DefaultSource", "Lag", "LagListener", "configure", "lag_metrics", "register"]
 
-_FROM = {"Lag": "lag", "LagListener": "lag", "configure": "session", "lag_metrics": "lag"}
+_FROM = {"Lag": "lag", "LagListener": "lag", "configure": "session", "lag_metrics": "lag", "register": "session"}
 """What users import from here, and the module that it is loaded from when it is asked for."""
 
 
@@ -38,6 +48,7 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
 
 
+@in_words("schema", "reader", "streamReader", "writer", "streamWriter")
 class DefaultSource(DataSource):
     """The data source that Spark finds and registers under the name `barnabas`."""
 

@@ -244,11 +244,11 @@ def _decoding(reading: Reading, kind: DataType) -> Callable[..., Any]:
     result = StructType([StructField("value", kind), StructField("corrupt", BinaryType())])
 
     def run(values: pa.Array, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> pa.Array:
-        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark_barnabas.spark_versions import arrow_type
 
         places = zip(topic.to_pylist(), partition.to_pylist(), offset.to_pylist(), strict=True)
         found, corrupt = decode(reading, values.to_pylist(), places)
-        columns = [pa.array(found, to_arrow_type(kind, timezone="UTC")), pa.array(corrupt, pa.binary())]
+        columns = [pa.array(found, arrow_type(kind)), pa.array(corrupt, pa.binary())]
         return pa.StructArray.from_arrays(columns, names=["value", "corrupt"])
 
     run.__annotations__ = dict.fromkeys(("values", "topic", "partition", "offset", "return"), pa.Array)

@@ -36,6 +36,7 @@ from barnabas_wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas_wire.records.batch import BatchHeader, iterate_batches
+from pyspark_barnabas.in_words import InWords
 from pyspark_barnabas.kafka_properties import ClusterOptions
 from pyspark_barnabas.offsets import Offsets, SourcePartition
 
@@ -49,7 +50,7 @@ NO_MEMBER_CODES = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, Er
 Answer = TypeVar("Answer")
 
 
-class SourceError(RuntimeError):
+class SourceError(InWords, RuntimeError):
     """What the cluster said, or that it said nothing, in words. `code` is the cluster's, if it gave one."""
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:

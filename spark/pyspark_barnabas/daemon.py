@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 
 def preload() -> None:
@@ -39,12 +40,20 @@ def _reseed() -> None:
         random.seed()
 
 
+def say(*words: object, **how: Any) -> None:
+    """What Spark's daemon prints, but for a task that Spark has ended because a limit was reached: nobody reads its last bytes
+    then, which Unix sockets report."""
+    if not any("BrokenPipeError" in str(each) for each in words):
+        print(*words, **how)
+
+
 def main() -> None:
     """What Spark starts: `python -m pyspark_barnabas.daemon pyspark.worker`."""
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
+    daemon.print = say  # type: ignore[attr-defined]
     preload()
-    manager()
+    daemon.manager()
 
 
 if __name__ == "__main__":

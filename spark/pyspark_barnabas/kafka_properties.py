@@ -9,21 +9,24 @@ Read next:  options.py, the options without `kafka.`; client.py, which uses Clus
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_wire.client.metadata import parse_bootstrap
 from barnabas_wire.client.properties import client_security
+from pyspark_barnabas.in_words import InWords
 
 PREFIX = "kafka."
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one fetch: some 64 k rows of 100 bytes, so that one fetch makes about one Arrow batch."""
 FETCH_BYTES_MIN = 64 * 1024
+SOURCE_MODES, SINK_MODES = ("records", "table"), ("at_least_once", "exactly_once")
+"""Values of the option `mode`, which source and sink have both."""
 SECURITY = ("security.", "ssl.", "sasl.")
 
 
-class OptionError(ValueError):
+class OptionError(InWords, ValueError):
     """An option that cannot be used; the message says what to write."""
 
 
@@ -61,7 +64,12 @@ KAFKA_OPTIONS = {
     "kafka.ssl.keystore.type": OptionRow("PEM", "`PEM` alone"),
     "kafka.ssl.key.password": OptionRow("", "of that private key"),
     "kafka.ssl.endpoint.identification.algorithm": OptionRow("https", "empty: the broker's name is not checked"),
-    "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"),
+    "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`"),
+    "kafka.sasl.oauthbearer.token.endpoint.url": OptionRow(
+        "",
+        "for OAUTHBEARER: `file:///PATH` of a token on every node, or `https://…`, which is asked with clientId, clientSecret and scope "
+        "of sasl.jaas.config",
+    ),
     "kafka.sasl.jaas.config": OptionRow("", 'who logs in: `…LoginModule required username="…" password="…";`'),
     "kafka.sasl.username": OptionRow("", "instead of sasl.jaas.config, with sasl.password", is_stock=False),
     "kafka.sasl.password": OptionRow("", "", is_stock=False),
@@ -196,6 +204,19 @@ def parse_kafka_options(given: Mapping[str, str]) -> ClusterOptions:
         ),
         security=tuple(sorted(security.items())),
     )
+
+
+def leave_out(
+    given: dict[str, str], *, own: Container[str], others: Container[str], others_modes: Container[str]
+) -> None:
+    """Take out what only the other side knows, source or sink, so that one dict of options serves both; names in lower case.
+
+    What neither side knows stays, and is refused as what it is: a slip.
+    """
+    for name in [name for name in given if name not in own and name in others]:
+        del given[name]
+    if given.get("mode", "").strip().lower() in others_modes:
+        del given["mode"]
 
 
 def whole_number(text: str, name: str, *, least: int) -> int:

@@ -17,7 +17,9 @@ from datetime import datetime
 from math import floor
 from typing import Any
 
-from pyspark.sql.datasource import (
+from barnabas_wire.records.partitioning import partition_for_key
+from pyspark_barnabas.offsets import OffsetRange
+from pyspark_barnabas.spark_versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -27,9 +29,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from barnabas_wire.records.partitioning import partition_for_key
-from pyspark_barnabas.offsets import OffsetRange
 
 _PLANNER = "pyspark.sql.worker.plan_data_source_read"
 _PUSHING_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES, FetchedRecords
 from barnabas_wire.kafka.errors import ErrorCode
 from pyspark_barnabas.client import SourceClient, SourceError, connected
+from pyspark_barnabas.in_words import InWords
 from pyspark_barnabas.kafka_properties import FETCH_BYTES_MIN
 from pyspark_barnabas.offsets import SourcePartition
 from pyspark_barnabas.options import EARLIEST, LATEST, SourceOptions
@@ -40,7 +41,7 @@ REFUSAL_RETRY_S = 0.1
 """How often, and after what pause, an offset is asked for again that a leader refused and that the cluster says is there."""
 
 
-class DataLossError(RuntimeError):
+class DataLossError(InWords, RuntimeError):
     """Offsets that the query was to read are gone."""
 
 
@@ -69,7 +70,7 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
     Raises DataLossError when part of it is gone and failOnDataLoss is true, SourceError when the cluster does not answer or
     nothing came within kafkaConsumer.pollTimeoutMs, ImportError that says what to install.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark_barnabas.spark_versions import arrow_schema
 
     try:
         from pyspark_barnabas.decoder import RecordDecoder
@@ -79,7 +80,7 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
     decoder = RecordDecoder(
         topic=wanted.topic,
         partition=wanted.partition,
-        schema=to_arrow_schema(schema, timezone="UTC", prefers_large_types=False),
+        schema=arrow_schema(schema),
     )
     for at, records, plan in _fetches(wanted, options, decoder):
         yield from decoder.decode(records, plan, start=at, end=wanted.end)

@@ -1,7 +1,8 @@
-"""What a Spark session needs so that `format("barnabas")` works, and works fast: one call on the builder, which says what it set.
+"""What a Spark session needs so that `format("barnabas")` works, and works fast: one call on the builder, or on a session that
+runs already.
 
-May touch:  the environment of this process, the builder.   Must not touch: a session that runs, sockets, numba in this process.
-Invariants: what the caller set on the builder or in the environment stays; nothing is set without being said.
+May touch:  the environment of this process, the builder, a session that is given.   Must not touch: sockets, numba in this process.
+Invariants: what the caller set on the builder or in the environment stays; verbose says everything that is set.
 Read next:  pushdown.py, which the session must allow; barnabas_wire/records/compiled.py for the cache of compiled code.
 """
 
@@ -14,14 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pyspark_barnabas.spark_home import home_without_zip
+from pyspark_barnabas.spark_versions import HAS_FILTERS
 
 ROWS_PER_BATCH = 65_536
 """Spark cuts what Python yields and takes at 10,000 rows, which costs a third of a sink's rate."""
 PYTHON = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 CACHE = "NUMBA_CACHE_DIR"
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 DAEMON = "spark.python.daemon.module"
 HOME = "SPARK_HOME"
 _COMPILE = "import pyspark_barnabas.scan, pyspark_barnabas.encoder"
@@ -49,16 +54,17 @@ def configure(
     pushdown: bool = True,
     preload: bool = True,
     cache_directory: str | Path | None = None,
-    say: Callable[[str], object] | None = print,
+    verbose: bool = False,
+    say: Callable[[str], object] = print,
 ) -> SparkSession.Builder:
-    """Set what a session needs, say each setting, and return the builder: `configure(SparkSession.builder).getOrCreate()`.
+    """Set what a session needs, and return the builder: `configure(SparkSession.builder).getOrCreate()`.
 
     python: the interpreter of Spark's workers, which must have barnabas[spark] on every node (default: this one).
     rows_per_batch: rows of one Arrow batch between Spark and Python. pushdown: filters on topic, partition, offset and
     timestamp, and with partitionedByKey on key, narrow batch reads. preload: workers are forked with compiled code already loaded
     (daemon.py), and all of Spark's Python processes load the installed pyspark, not Spark's zip file (spark_home.py).
     cache_directory: where compiled code is kept, made and filled here; default: beside the package, or a private directory below
-    the temporary one. say: takes each line; None: quiet.
+    the temporary one. verbose: say each setting, one call of `say` a line.
 
     Raises ValueError for arguments that cannot be used, RuntimeError when a session runs already or the code cannot be compiled.
     """
@@ -66,7 +72,8 @@ def configure(
         raise ValueError(f"rows_per_batch={rows_per_batch}: at least 1, {ROWS_PER_BATCH} is good")
     if SparkSession.getActiveSession() is not None:
         raise RuntimeError(
-            "a session runs already and took its interpreter with it: call configure() first, or stop() it"
+            "a session runs already and took its interpreter with it: register(spark) sets what can still be set; "
+            "for the rest call configure() first, or stop() it"
         )
     found = [
         _environment(name, python or sys.executable, "interpreter of the workers", python is not None)
@@ -75,13 +82,13 @@ def configure(
     found += [
         _option(
             builder,
-            "spark.sql.execution.arrow.maxRecordsPerBatch",
+            ROWS,
             str(rows_per_batch),
             "rows of one Arrow batch; Spark's own default is 10000",
         ),
         _option(
             builder,
-            "spark.sql.python.filterPushdown.enabled",
+            PUSHDOWN,
             str(pushdown).lower(),
             "filters narrow batch reads" if pushdown else "batch reads look at everything, then filter",
         ),
@@ -101,10 +108,59 @@ def configure(
         found.append(_environment(CACHE, str(place), "compiled code of the workers", True))
         found.append(_option(builder, f"spark.executorEnv.{CACHE}", str(place), "the same, on executors"))
         _compile(os.environ[PYTHON[0]])
-    if say is not None:
+    if verbose:
         for setting in found:
             say(str(setting))
     return builder
+
+
+def register(
+    spark: SparkSession,
+    *,
+    python: str | None = None,
+    rows_per_batch: int = ROWS_PER_BATCH,
+    pushdown: bool = True,
+    verbose: bool = False,
+    say: Callable[[str], object] = print,
+) -> SparkSession:
+    """Make the formats known to a session that runs already, as in a notebook, set what can still be set, and return it.
+
+    python: the interpreter of the workers of these formats (default: that of the session; of a local one without PYSPARK_PYTHON this
+    one). The rest as for configure, whose other settings a session that runs cannot take: it starts its processes more slowly.
+
+    Raises ValueError for arguments that cannot be used.
+    """
+    if rows_per_batch < 1:
+        raise ValueError(f"rows_per_batch={rows_per_batch}: at least 1, {ROWS_PER_BATCH} is good")
+    found = []
+    context = getattr(spark, "_sc", None)  # none in Spark Connect, whose server has its own
+    if context is not None:
+        is_free = context.master.startswith("local") and not os.environ.get(PYTHON[0])
+        if python is not None or is_free:
+            context.pythonExec = python or sys.executable
+            found.append(Setting("pythonExec", context.pythonExec, "interpreter of the workers"))
+    options = {ROWS: (str(rows_per_batch), "rows of one Arrow batch; Spark's own default is 10000")}
+    if HAS_FILTERS:
+        options[PUSHDOWN] = (str(pushdown).lower(), "filters narrow batch reads" if pushdown else "batches look at all")
+    for name, (value, why) in options.items():
+        spark.conf.set(name, value)
+        found.append(Setting(name, value, why))
+    from pyspark_barnabas import DefaultSource
+    from pyspark_barnabas_meta import DefaultSource as Meta
+
+    for source in (DefaultSource, Meta):
+        is_known = False
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:  # Spark found the package by itself
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+                raise
+            is_known = True
+        found.append(Setting("format", source.name(), "registered", is_known))
+    if verbose:
+        for setting in found:
+            say(str(setting))
+    return spark
 
 
 def _environment(name: str, value: str, why: str, is_given: bool) -> Setting:

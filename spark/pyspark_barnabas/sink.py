@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -23,8 +23,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pyspark_barnabas.in_words import in_words
 from pyspark_barnabas.options import OptionError
 from pyspark_barnabas.sink_options import SinkOptions, parse_sink_options
+from pyspark_barnabas.spark_versions import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +64,7 @@ class TaskPrepared(WriterCommitMessage):
 Messages = Sequence[WriterCommitMessage | None]
 
 
+@in_words("write")
 class BatchWriter(DataSourceArrowWriter):
     """A write of what a DataFrame holds, at least once: a task that is run again writes its rows again."""
 
@@ -74,6 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(iterator, self._options)
 
 
+@in_words("write", "commit", "abort")
 class ExactBatchWriter(DataSourceArrowWriter):
     """A write of what a DataFrame holds, each row once."""
 
@@ -95,6 +99,7 @@ class ExactBatchWriter(DataSourceArrowWriter):
         _give_up(self._batch, self._options)
 
 
+@in_words("write")
 class StreamWriter(DataSourceStreamArrowWriter):
     """A stream's micro-batches, at least once: one that is run again is written again."""
 
@@ -107,6 +112,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(iterator, self._options)
 
 
+@in_words("write", "commit", "abort")
 class ExactStreamWriter(DataSourceStreamArrowWriter):
     """A stream's micro-batches, each row once."""
 

@@ -16,7 +16,18 @@ from typing import Any
 from barnabas_wire.client.producer import IN_FLIGHT_MAX
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.records.compression import CompressionType
-from pyspark_barnabas.kafka_properties import SECURITY, OptionError, OptionRow, parse_servers, take_store_types
+from pyspark_barnabas.kafka_properties import (
+    PREFIX,
+    SECURITY,
+    SINK_MODES,
+    SOURCE_MODES,
+    WITHOUT_MEANING,
+    OptionError,
+    OptionRow,
+    leave_out,
+    parse_servers,
+    take_store_types,
+)
 
 BATCH_BYTES = 512 * 1024
 """Kafka's 16 KiB are for records that trickle in; here a task has them at hand, and a request of 1 MiB costs a broker a third."""
@@ -84,7 +95,12 @@ SINK_OPTIONS = {
     "kafka.ssl.keystore.type": OptionRow("PEM", "`PEM` alone"),
     "kafka.ssl.key.password": OptionRow("", "of that private key"),
     "kafka.ssl.endpoint.identification.algorithm": OptionRow("https", "empty: the broker's name is not checked"),
-    "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"),
+    "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`"),
+    "kafka.sasl.oauthbearer.token.endpoint.url": OptionRow(
+        "",
+        "for OAUTHBEARER: `file:///PATH` of a token on every node, or `https://…`, which is asked with clientId, clientSecret and scope "
+        "of sasl.jaas.config",
+    ),
     "kafka.sasl.jaas.config": OptionRow("", 'who logs in: `…LoginModule required username="…" password="…";`'),
     "kafka.sasl.username": OptionRow("", "instead of sasl.jaas.config, with sasl.password", is_stock=False),
     "kafka.sasl.password": OptionRow("", "", is_stock=False),
@@ -132,7 +148,11 @@ class SinkOptions:
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check the options of a write; raises OptionError naming the option and the fix."""
+    from pyspark_barnabas.options import OPTIONS
+
     given = {name.lower(): value for name, value in options.items()}
+    others = {name.lower() for name in OPTIONS} | {PREFIX + name for name in WITHOUT_MEANING}
+    leave_out(given, own=_CANONICAL, others=others, others_modes=SOURCE_MODES)
     for name in given:
         if name in _REFUSED:
             raise OptionError(f"{name}: {_REFUSED[name]}")
@@ -155,7 +175,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             f"kafka.max.in.flight.requests.per.connection={in_flight_max}: an idempotent producer may have 5"
         )
-    is_exactly_once = _choice(text("mode").lower(), "mode", {"at_least_once": False, "exactly_once": True})
+    is_exactly_once = _choice(text("mode").lower(), "mode", dict(zip(SINK_MODES, (False, True), strict=True)))
     prefix = text("transactionalIdPrefix")
     if is_exactly_once and not prefix:
         raise OptionError(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 from barnabas_wire.kafka.errors import ErrorCode
 from pyspark_barnabas import pushdown
 from pyspark_barnabas.client import SourceClient, SourceError, SourceTopic, connected
+from pyspark_barnabas.in_words import in_words
 from pyspark_barnabas.offset_spec import EARLIEST, LATEST
 from pyspark_barnabas.offsets import OffsetRange, Offsets, Position, SourcePartition, ranges, remade
 from pyspark_barnabas.options import (
@@ -38,6 +39,7 @@ from pyspark_barnabas.options import (
 )
 from pyspark_barnabas.reader import lacking, read_range
 from pyspark_barnabas.resolution import Resolved, resolve
+from pyspark_barnabas.spark_versions import Filter
 from pyspark_barnabas.splits import cuts, pieces
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class RangePartition(InputPartition):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
+@in_words("read")
 class RangeReader:
     """What batch and stream readers share: which partitions are read, their ends, the tasks of a plan, the reading of one."""
 
@@ -219,6 +222,7 @@ class RangeReader:
         return offset if header is None else header.base_offset
 
 
+@in_words("partitions")
 class BatchReader(RangeReader, DataSourceReader):
     """A batch read: the offsets are resolved when Spark plans it."""
 

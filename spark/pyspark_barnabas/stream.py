@@ -13,17 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_barnabas.client import SourceError
+from pyspark_barnabas.in_words import in_words
 from pyspark_barnabas.offset_spec import EARLIEST
 from pyspark_barnabas.offsets import (
     RECORDS_BEHIND,
@@ -46,6 +39,15 @@ from pyspark_barnabas.offsets import (
 from pyspark_barnabas.options import OptionError, SourceOptions, parse_options
 from pyspark_barnabas.reader import DataLossError
 from pyspark_barnabas.source import RangeReader
+from pyspark_barnabas.spark_versions import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_barnabas.splits import Density, end_within_bytes
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ LAGGARDS_ASKED = 4
 """Partitions whose first unread record is looked at for the age of the lag: those with the most."""
 
 
+@in_words("initialOffset", "latestOffset", "partitions", "commit")
 class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A micro-batch stream; one object stays in Spark's planner process for the whole query."""
 
@@ -241,6 +244,31 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
             logger.warning("%s; going on as failOnDataLoss=false", what)
 
 
+@in_words("latestOffset", "partitions")
+class UnlimitedStreamReader(StreamReader):
+    """A stream for Spark 4.0 and 4.1, which asks for an end without saying where the micro-batch begins: each takes all there is."""
+
+    def latestOffset(self) -> OffsetsJson:  # type: ignore[override]
+        """What is there now. What is lost is judged when the micro-batch is planned."""
+        return to_json(self._now())
+
+    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
+        """The tasks of a micro-batch, as StreamReader plans them."""
+        if self._complaint is not None and start == self._initial:
+            raise self._complaint
+        self.commit(start)  # Spark plans on only when all before is in its commit log
+        return super().partitions(start, end)
+
+
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """The reader of a streaming query; raises OptionError."""
-    return StreamReader(parse_options(dict(options), is_stream=True), schema)
+    parsed = parse_options(dict(options), is_stream=True)
+    if HAS_READ_LIMITS:
+        return StreamReader(parsed, schema)
+    limits = (parsed.max_offsets_per_trigger, parsed.min_offsets_per_trigger, parsed.max_bytes_per_trigger)
+    if any(limit is not None for limit in limits):
+        raise OptionError(
+            "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: before it a Python source "
+            "is not told where a micro-batch begins; leave them out, or read with Spark's own format kafka"
+        )
+    return UnlimitedStreamReader(parsed, schema)

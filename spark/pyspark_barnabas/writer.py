@@ -17,6 +17,7 @@ from barnabas_wire.client.blocking import BlockingCluster
 from barnabas_wire.client.producer import BlockingProducer, ProducerIdentity, init_producer
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from pyspark_barnabas.in_words import InWords
 from pyspark_barnabas.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ IDLE_MAX = 4
 """Sinks of one process whose connections stay open between tasks."""
 
 
-class SinkError(RuntimeError):
+class SinkError(InWords, RuntimeError):
     """A write that the cluster or the rows do not allow, in words."""
 
 

@@ -170,7 +170,7 @@ def main() -> int:
     builder: Any = SparkSession.builder.master("local[2]").appName(f"bench-{name}")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    spark = (configure(builder, say=None) if name == OURS else builder).getOrCreate()
+    spark = (configure(builder) if name == OURS else builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     version = ""
     try:

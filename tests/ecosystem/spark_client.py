@@ -34,7 +34,7 @@ def connect(asked: dict[str, Any]) -> SparkSession:
         return found
     from pyspark_barnabas import configure
 
-    builder = configure(builder.master(asked["master"]).appName("spark-client"), say=None)
+    builder = configure(builder.master(asked["master"]).appName("spark-client"))
     for name, value in asked.get("conf", {}).items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()

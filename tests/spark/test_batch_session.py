@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_wire.records.batch import Record
 from barnabas_wire.records.partitioning import partition_for_key
-from pyspark_barnabas.session import configure
+from pyspark_barnabas.session import ROWS, configure, register
 from tests.spark.conftest import Topics
 
 pytestmark = [pytest.mark.cluster, pytest.mark.tools]
@@ -140,7 +141,7 @@ from pyspark.sql import SparkSession
 from pyspark_barnabas import configure, session
 session._COMPILE = sys.argv[2] or session._COMPILE
 builder = SparkSession.builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "5000")
-assert configure(builder, cache_directory=sys.argv[1]) is builder
+assert configure(builder, cache_directory=sys.argv[1], verbose=True) is builder
 print(sorted(builder._options.items()))
 """
 
@@ -171,6 +172,28 @@ def test_configure_says_what_it_sets_and_keeps_what_was_set(tmp_path: Path) -> N
     assert f"NUMBA_CACHE_DIR={tmp_path}/compiled" in lines[7] and "spark.executorEnv.NUMBA_CACHE_DIR" in lines[8]
     assert f"('{PUSHDOWN}', 'true')" in lines[9]
     assert list((tmp_path / "compiled").rglob("*.nbi")), "nothing was compiled there"
+
+
+def test_configure_and_register_are_silent_unless_asked(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    before = spark.conf.get(ROWS) or ""
+    assert register(spark, pushdown=False) is spark
+    assert capfd.readouterr().out == ""
+    told: list[str] = []
+    register(spark, pushdown=False, verbose=True, say=told.append)
+    assert any(line.startswith("format=barnabas  (") for line in told)
+    assert spark.conf.get(ROWS) == "65536"
+    spark.conf.set(ROWS, before)
+    spark.conf.unset(PUSHDOWN)
+
+
+def test_an_error_in_words_reaches_the_driver_without_frames_of_python(spark: SparkSession, options: Options) -> None:
+    for given in (options(subscribe="nosuch"), options(subscribe="nosuch") | {"subscrib": "x"}):
+        with pytest.raises(AnalysisException) as raised:
+            read(spark, given).collect()
+        said = str(raised.value)
+        assert "Traceback" not in said and "File " not in said, said
+        assert "nosuch" in said or "did you mean subscribe" in said
+        assert len(said) < 500
 
 
 def test_configure_refuses_what_cannot_work(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_barnabas.daemon import say
 from pyspark_barnabas.spark_home import home_without_zip
 
 FORKED = """
@@ -106,3 +107,10 @@ def test_sparks_python_loads_the_installed_pyspark(spark: SparkSession) -> None:
     import pyspark
 
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(places).collect() == [pyspark.__file__]
+
+
+def test_a_task_that_a_limit_ended_leaves_no_frames_on_the_drivers_output(capsys: pytest.CaptureFixture[str]) -> None:
+    say("PySpark daemon failed to flush the output:\n  ...\nBrokenPipeError: [Errno 32] Broken pipe", file=sys.stderr)
+    say("PySpark daemon failed to flush the output:\n  ...\nOSError: disk full", file=sys.stderr)
+    told = capsys.readouterr()
+    assert "disk full" in told.err and "BrokenPipe" not in told.err and told.out == ""
