@@ -52,7 +52,9 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d"),
     }
     print(", ".join(f"{name}: {value}" for name, value in found.items()))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # hosts are killed, what is there is written
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # hosts are killed, what is there is written
     began, stolen = time.monotonic(), stolen_s()
     missed: list[str] = []
     tables: list[str] = []
