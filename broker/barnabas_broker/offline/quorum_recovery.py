@@ -140,7 +140,7 @@ class RecoveryPlan:
     ranked: tuple[SurvivorReport, ...]
     """All that were given, best first."""
     unasked: tuple[str, ...]
-    """Voters of the chosen log of which no directory was given: what they committed without it is not known."""
+    """Voters of the chosen log of which no directory was given, or an emptied one: what they committed without it is not known."""
     missing_records: int
     """At least so many records the chosen log lacks that another one here has."""
     damaged_records: int
@@ -258,7 +258,9 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
     given_up = tuple(report for report in ranked if _is_other_recovery(report, own_incarnation))
     # Voters of another incarnation refuse each other: they are no majority together.
     given = [each for each in ranked if each.incarnation == chosen.incarnation]
-    unasked = _absent(chosen, given)
+    # One that was emptied cannot say what it committed, as if it were not here.
+    telling = [each for each in given if not each.has_forgotten]
+    unasked = _absent(chosen, telling)
     is_needed = bool(given_up) or chosen.is_unfinished
     if (elected := _electable(given)) is not None and not is_needed:
         its_voters = VoterSet.parse(elected.voters)
@@ -280,13 +282,13 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         unasked=tuple(str(voter) for voter in unasked),
         missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
         damaged_records=max(
-            0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked if not each.has_forgotten)
+            (0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked if not each.has_forgotten))
         ),
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         # Half of an even set suffices: once a change that the survivors never saw has taken one of them out, or brought one in.
         # Of an unfinished recovery the log may name the chosen one alone: who voted before is not known.
         can_have_lost=chosen.is_unfinished
-        or any(2 * len(_absent(log, given)) >= len(VoterSet.parse(log.voters)) for log in (chosen, best)),
+        or any(2 * len(_absent(log, telling)) >= len(VoterSet.parse(log.voters)) for log in (chosen, best)),
         given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),

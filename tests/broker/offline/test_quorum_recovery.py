@@ -26,6 +26,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
+from barnabas_quorum.raft.damage import UNKNOWN_END
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import LeaderAndEpoch, SnapshotId
 from barnabas_quorum.raft.voters import VoterSet
@@ -65,6 +66,7 @@ def test_the_last_epoch_ranks_before_the_length_and_the_incarnation_before_both(
     assert [each.node_id for each in ordered] == [4, 3, 2, 1]
 
 
+EMPTIED: dict[str, int] = {"lost_epoch": UNKNOWN_END.epoch, "lost_end_offset": UNKNOWN_END.end_offset}
 PLANS = {
     # name: (reports, chosen, missing, can have lost)
     "one of three": ([report(1)], 1, 0, True),
@@ -87,6 +89,13 @@ PLANS = {
         [report(1, of=2, end=101), report(3)],
         3,
         1,
+        True,
+    ),
+    "all that are here were emptied": ([report(1, **EMPTIED), report(2, end=90, **EMPTIED)], 1, 0, True),
+    "all are here, and two of three were emptied": (
+        [report(1), report(2, end=90, **EMPTIED), report(3, end=80, **EMPTIED)],
+        1,
+        0,
         True,
     ),
     "shorter but of a later epoch": ([report(1, of=5, epoch=6, end=80), report(2, of=5, end=90)], 2, 1, True),
