@@ -94,9 +94,7 @@ async def create_acls(
         places.append(index)
         outcomes.append(None)
     if wanted:
-        reply = await services.controller.ask(
-            CreateAcls(entries=tuple(wanted)), principal=context.principal, client_host=context.client_host
-        )
+        reply = await services.ask(context, CreateAcls(entries=tuple(wanted)))
         for index, error in zip(places, reply.errors, strict=True):
             outcomes[index] = error
     return CreateAclsResponse(results=[AclCreationResult(**error_fields(error)) for error in outcomes])
@@ -114,9 +112,7 @@ async def delete_acls(
 ) -> DeleteAclsResponse:
     """Delete what each filter means."""
     filters = tuple(_filter(wanted) for wanted in request.filters)
-    reply = await services.controller.ask(
-        DeleteAcls(filters=filters), principal=context.principal, client_host=context.client_host
-    )
+    reply = await services.ask(context, DeleteAcls(filters=filters))
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(

@@ -329,10 +329,8 @@ async def _alter(
         except KafkaError as error:
             outcomes[key] = error
     if sent:
-        reply = await services.controller.ask(
-            IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only),
-            principal=context.principal,
-            client_host=context.client_host,
+        reply = await services.ask(
+            context, IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only)
         )
         for key, altered in zip(sent, reply.resources, strict=True):
             outcomes[key] = altered.error

@@ -37,9 +37,7 @@ async def update_features(
     updates = tuple(_update(update, context.api_version) for update in request.feature_updates)
     call = carry_out(
         UpdateFeatures(updates=updates, validate_only=request.validate_only),
-        ask=lambda wanted: services.controller.ask(
-            wanted, principal=context.principal, client_host=context.client_host
-        ),
+        ask=lambda wanted: services.ask(context, wanted),
         change_voters=lambda change: services.change_voters(
             change, principal=context.principal, client_host=context.client_host
         ),

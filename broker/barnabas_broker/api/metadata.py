@@ -169,9 +169,7 @@ async def _create_and_answer(
         async with asyncio.timeout(CREATION_WAIT_S):
             reply = CreateTopicsReply(topics=())
             if wanted:
-                reply = await services.controller.ask(
-                    CreateTopics(topics=wanted), principal=context.principal, client_host=context.client_host
-                )
+                reply = await services.ask(context, CreateTopics(topics=wanted))
     except (KafkaError, TimeoutError) as error:
         logger.debug("topics are not created yet for a client that named them: %r", error)
     else:

@@ -74,11 +74,7 @@ async def alter_quotas(
         )
         for entry in request.entries
     )
-    reply = await services.controller.ask(
-        AlterClientQuotas(alterations=alterations, validate_only=request.validate_only),
-        principal=context.principal,
-        client_host=context.client_host,
-    )
+    reply = await services.ask(context, AlterClientQuotas(alterations=alterations, validate_only=request.validate_only))
     return AlterClientQuotasResponse(
         entries=[_altered(entry.entity, error) for entry, error in zip(request.entries, reply.errors, strict=True)]
     )

@@ -77,14 +77,13 @@ async def alter_partition_reassignments(
     wanted = [item for item in asked if times[item.topic, item.partition_id] == 1]
     errors: dict[PartitionName, KafkaError | None] = {}
     if wanted:
-        call = services.controller.ask(
+        call = services.ask(
+            context,
             AlterPartitionReassignments(
                 partitions=tuple(wanted),
                 allow_replication_factor_change=request.allow_replication_factor_change,
                 validate_only=context.is_dry,
             ),
-            principal=context.principal,
-            client_host=context.client_host,
         )
         outcomes = (await within(call, request.timeout_ms)).partitions
         errors = {(done.topic, done.partition_id): done.error for done in outcomes}
@@ -111,9 +110,7 @@ async def list_partition_reassignments(
     names = None
     if request.topics is not None:
         names = tuple((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
-    call = services.controller.ask(
-        ListPartitionReassignments(partitions=names), principal=context.principal, client_host=context.client_host
-    )
+    call = services.ask(context, ListPartitionReassignments(partitions=names))
     by_topic: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
     for found in (await within(call, request.timeout_ms)).partitions:
         by_topic[found.topic].append(
@@ -157,7 +154,7 @@ async def elect_leaders(
     if names is not None and not names:
         return ElectLeadersResponse()
     wanted = ElectLeaders(election_type=election_type, partitions=names)
-    call = services.controller.ask(wanted, principal=context.principal, client_host=context.client_host)
+    call = services.ask(context, wanted)
     outcomes = (await within(call, request.timeout_ms)).partitions
     return ElectLeadersResponse(
         replica_election_results=_election_results([((item.topic, item.partition_id), item.error) for item in outcomes])
@@ -186,7 +183,7 @@ async def unregister_broker(
 ) -> UnregisterBrokerResponse:
     """Forget a broker that is out of service."""
     wanted = UnregisterBroker(broker_id=BrokerId(request.broker_id))
-    await services.controller.ask(wanted, principal=context.principal, client_host=context.client_host)
+    await services.ask(context, wanted)
     return UnregisterBrokerResponse()
 
 

@@ -8,18 +8,19 @@ Read next:  registry.py, context.py.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.telemetry.receiver import ClientTelemetry
-from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.controller.request import ActiveController, Request
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from barnabas_quorum.driver.quorum_description import QuorumDescription
     from barnabas_quorum.image.metadata import MetadataImage
     from barnabas_replication.manager import ReplicaManager
+
+
+T = TypeVar("T")
 
 
 class MetadataSource(Protocol):
@@ -101,6 +105,10 @@ class ControlServices:
     """The node's own keys with their values, for DescribeConfigs."""
     audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))
     """The audit log of this node; by default it writes nothing."""
+
+    def ask(self, context: RequestContext, request: Request[T]) -> Coroutine[Any, Any, T]:
+        """Have the active controller decide for the client, with its rights. Raises the KafkaError that refuses it."""
+        return self.controller.ask(request, principal=context.principal, client_host=context.client_host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

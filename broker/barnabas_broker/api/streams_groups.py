@@ -175,11 +175,7 @@ async def _make(services: BrokerServices, context: RequestContext, missing: Sequ
         context.charge.take_mutations(sum(topic.partitions for topic in wanted), is_strict=False)
     underway.update(names)
     try:
-        call = services.controller.ask(
-            CreateTopics(topics=tuple(_creatable(services, topic) for topic in wanted)),
-            principal=context.principal,
-            client_host=context.client_host,
-        )
+        call = services.ask(context, CreateTopics(topics=tuple(_creatable(services, topic) for topic in wanted)))
         created = (await within(call, CREATION_TIMEOUT_MS)).topics
     except KafkaError as error:
         return f"; Creation failed: {error.message or error.code.name}."

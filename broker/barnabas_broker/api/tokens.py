@@ -59,15 +59,14 @@ async def create_token(
             ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
             f"{requester} may not make tokens for {owner}: that takes an ACL CREATE_TOKENS, and authorizer.class.name to be set",
         )
-    reply = await services.controller.ask(
+    reply = await services.ask(
+        context,
         CreateDelegationToken(
             owner=owner,
             requester=requester,
             renewers=tuple(f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers),
             max_lifetime_ms=request.max_lifetime_ms,
         ),
-        principal=context.principal,
-        client_host=context.client_host,
     )
     token = reply.token
     owner_type, owner_name = _parts(token.owner)
@@ -93,7 +92,7 @@ async def renew_token(
     asked = RenewDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), renew_period_ms=request.renew_period_ms
     )
-    reply = await services.controller.ask(asked, principal=context.principal, client_host=context.client_host)
+    reply = await services.ask(context, asked)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 
@@ -105,7 +104,7 @@ async def expire_token(
     asked = ExpireDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), expiry_period_ms=request.expiry_time_period_ms
     )
-    reply = await services.controller.ask(asked, principal=context.principal, client_host=context.client_host)
+    reply = await services.ask(context, asked)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 

@@ -98,11 +98,7 @@ async def create_topics(services: ControlServices, context: RequestContext, requ
         strict_from=STRICT_CREATION_FROM,
     )
     if wanted:
-        call = services.controller.ask(
-            CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only),
-            principal=context.principal,
-            client_host=context.client_host,
-        )
+        call = services.ask(context, CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only))
         created = {topic.name: topic for topic in (await within(call, request.timeout_ms)).topics}
     elements: list[bytes] = []
     entries = TopicEntries(services)
@@ -247,9 +243,7 @@ async def delete_topics(
     )
     if wanted:
         references = tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted)
-        call = services.controller.ask(
-            DeleteTopics(topics=references), principal=context.principal, client_host=context.client_host
-        )
+        call = services.ask(context, DeleteTopics(topics=references))
         for state, deleted in zip(wanted, (await within(call, request.timeout_ms)).topics, strict=True):
             answers[(state.name, state.topic_id)] = DeletableTopicResult(
                 name=deleted.name if deleted.name is not None else state.name,
@@ -336,11 +330,7 @@ async def create_partitions(
         strict_from=STRICT_GROWTH_FROM,
     )
     if wanted:
-        call = services.controller.ask(
-            CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only),
-            principal=context.principal,
-            client_host=context.client_host,
-        )
+        call = services.ask(context, CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only))
         errors |= {grown.name: grown.error for grown in (await within(call, request.timeout_ms)).topics}
     results = []
     for name in times:

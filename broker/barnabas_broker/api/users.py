@@ -87,15 +87,14 @@ async def alter_credentials(
     services: BrokerServices, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Make, replace and delete credentials; each user succeeds or fails as a whole."""
-    reply = await services.controller.ask(
+    reply = await services.ask(
+        context,
         AlterUserScramCredentials(
             deletions=tuple(
                 ScramDeletion(name=change.name, mechanism=change.mechanism) for change in request.deletions
             ),
             upsertions=tuple(_upsertion(change) for change in request.upsertions),
         ),
-        principal=context.principal,
-        client_host=context.client_host,
     )
     return AlterUserScramCredentialsResponse(results=[_altered(user.name, user.error) for user in reply.users])
 

@@ -62,7 +62,7 @@ async def unregister_controller(
 ) -> UnregisterControllerResponse:
     """Forget a controller that is gone for good."""
     wanted = UnregisterController(controller_id=BrokerId(request.controller_id))
-    await services.controller.ask(wanted, principal=context.principal, client_host=context.client_host)
+    await services.ask(context, wanted)
     return UnregisterControllerResponse()
 
 

@@ -60,6 +60,10 @@ def served_extremes(key: int) -> set[int]:
 
 
 @pytest.mark.attack("A5", "the greediest request of each API keeps to its bounds")
+LIFECYCLE = "barnabas_broker.metadata.lifecycle"
+"""Says that a busy machine let the data lane stand still."""
+
+
 async def test_the_greediest_request_of_each_api_keeps_to_the_handler_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,7 +95,8 @@ async def test_the_greediest_request_of_each_api_keeps_to_the_handler_table(
             if memory_bytes > api.memory_bytes_max:
                 beyond.append(f"{api.key.name}: {memory_bytes:,} bytes of memory, {api.memory_bytes_max:,} are allowed")
     assert not beyond, "\n".join(beyond)
-    assert not [record.getMessage() for record in caplog.records], "a greedy request found a bug"
+    found_bugs = [record.getMessage() for record in caplog.records if record.name != LIFECYCLE]
+    assert not found_bugs, "a greedy request found a bug"
 
 
 TURN_CPU_S_MAX = 0.05
