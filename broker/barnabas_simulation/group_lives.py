@@ -212,7 +212,7 @@ class ConsumerLife(Life):
         """A heartbeat of a life that may be over arrives now, with all that it said then, or its join."""
         owned = frozenset(self.me.owned)
         request = self._request(self.me.epoch, owned, is_full=False)
-        if self.run.random.random() < 0.5:
+        if self.run.random.random() < 0.7:
             owned = frozenset()
             request = self._request(0, owned, is_full=True)
         await self._send_again(at, request, owned)

@@ -101,9 +101,9 @@ class Member:
         trouble, random = self._group.trouble, self._run.random
         drawn = random.random()
         if drawn < trouble.sleeps and self._run.strikes("member sleeps", self._number):
-            await asyncio.sleep(SESSION_S * (0.8 + random.random()))
+            await asyncio.sleep(SESSION_S * (0.8 + 1.2 * random.random()))
             if self._at is not None:
-                if isinstance(self.life, ConsumerLife) and random.random() < 0.5:
+                if isinstance(self.life, ConsumerLife) and random.random() < 0.8:
                     await self.life.haunt(self._at)
                 for _ in range(len(self.life.me.owned)):
                     await self.life.commit(self._at)

@@ -228,10 +228,10 @@ GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("an upgrade forgets what classic members have", _an_upgrade_forgets_what_classic_members_have, False),
     ("targets are made anew each time", _targets_are_made_anew, False),
     ("a session ends although the member beats", _a_session_ends_although_the_member_beats, False),
-    ("who is no member may commit", _who_is_no_member_may_commit, True),
+    ("who is no member may commit", _who_is_no_member_may_commit, False),
     ("a commit of any former epoch counts", _a_commit_of_any_former_epoch_counts, False),
-    ("an upgrade drops committed offsets", _an_upgrade_drops_committed_offsets, True),
+    ("an upgrade drops committed offsets", _an_upgrade_drops_committed_offsets, False),
     ("a downgrade drops committed offsets", _a_downgrade_drops_committed_offsets, False),
-    ("offsets of subscribed topics expire", _offsets_of_subscribed_topics_expire, False),
+    ("offsets of subscribed topics expire", _offsets_of_subscribed_topics_expire, True),
 )
 """Words, plant, and whether `make test` looks for it too."""

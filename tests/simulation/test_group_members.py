@@ -18,8 +18,9 @@ from tests.simulation.side_by_side import processes, telling
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
-SAMPLES = {Slant.MEMBERS: (19, 22), Slant.STREAMS: (2, 7)}
-"""Of some seeds, few that reach everything."""
+SEEDS = {Slant.MEMBERS: (20, 22, 21, 25, 23, 17, 12, 7), Slant.STREAMS: (2, 7, 6, 3, 1, 4, 9, 8)}
+"""Members of the first mostly begin as classic ones."""
+AT_ONCE = 2
 PART = (Uuid(bytes(range(16))), 0)
 
 
@@ -55,16 +56,18 @@ def run(seed: int, slant: Slant) -> dict[str, int]:
     }
 
 
-def test_a_sample_of_seeds_breaks_no_law_and_reaches_what_each_is_about() -> None:
-    wanted = [(seed, slant) for slant, seeds in SAMPLES.items() for seed in seeds]
+@pytest.mark.parametrize("slant", list(SEEDS), ids=lambda slant: slant.value)
+def test_a_sample_of_seeds_breaks_no_law_and_reaches_what_each_is_about(slant: Slant) -> None:
+    """Few seeds reach everything; which ones changes with whatever nodes write."""
+    whole: Counter[str] = Counter({"a member came": 0, "a member left": 0, "the topic grew": 0})
+    seeds = SEEDS[slant]
     with processes() as pool:
-        found = list(pool.map(run, *zip(*wanted, strict=True)))
-    for slant in SAMPLES:
-        whole: Counter[str] = Counter()
-        for (_, its), each in zip(wanted, found, strict=True):
-            whole.update(each if its is slant else {})
-        assert all(whole.values()), whole
-        assert {"a member came", "a member left", "the topic grew"} <= whole.keys(), "the group was seen to converge"
+        for first in range(0, len(seeds), AT_ONCE):
+            for each in pool.map(run, seeds[first : first + AT_ONCE], [slant] * AT_ONCE):
+                whole.update(each)
+            if all(whole.values()):
+                return
+    raise AssertionError(f"no seed reaches {[what for what, count in whole.items() if not count]}")
 
 
 class _Judged:
