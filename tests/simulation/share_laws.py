@@ -136,7 +136,7 @@ class PartitionHistory:
         )
         if (
             self.first is None or state.start_offset == NO_OFFSET
-        ):  # until something is kept each leader resets anew, as in Kafka
+        ):  # until something is kept each leader here resets anew, as in Kafka
             self.first = start
         self.start = max(self.start, start)
         self.terms[epoch] = Term(epoch, start, counts)

@@ -177,6 +177,7 @@ class LedPartition:
             start = state.start_offset
             if start == NO_OFFSET:
                 start = await self._first_offset(settings)
+                await self._write_start(state.state_epoch, start)
             core = SharePartition(state, settings, start_offset=start)
         except KafkaError as error:
             self._fail_load(_told(error))
@@ -198,6 +199,19 @@ class LedPartition:
     def _fail_load(self, error: KafkaError) -> None:
         self._around.stats.failed_loads += 1
         self.drop(error)
+
+    async def _write_start(self, state_epoch: Epoch, start: Offset) -> None:
+        """Have it kept where the group begins, before anybody is served: Kafka has each leader reset anew until a first acknowledgement,
+        and a group that begins at the end then misses what was written between two leaders. Raises KafkaError."""
+        self._around.stats.writes += 1
+        await self._around.persister.write(
+            self.key,
+            state_epoch=state_epoch,
+            leader_epoch=self.leader_epoch,
+            start_offset=start,
+            complete_count=0,
+            batches=(),
+        )
 
     async def _first_offset(self, settings: ShareSettings) -> Offset:
         """Where the group begins that never read the partition. Raises KafkaError."""

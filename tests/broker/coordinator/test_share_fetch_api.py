@@ -293,6 +293,18 @@ async def test_a_group_that_begins_at_the_end_gets_what_comes_after_its_first_fe
         assert await member.take(wait_ms=5_000) == [(0, "an hour is long", 1)]
 
 
+async def test_where_a_group_begins_is_kept_before_its_first_acknowledgement(tmp_path: Path) -> None:
+    async with shared(tmp_path, auto_offset_reset="latest") as place:
+        await place.produce("before")
+        member = await opened(place)
+        assert place.persister.kept[place.key()].start_offset == 1
+        await member.fetch(epoch=-1)
+        await until(lambda: place.shares.describe(place.key()) is None)
+        await place.produce("while nobody led it")
+        member = await opened(place, "member-b")
+        assert await member.take(wait_ms=5_000) == [(1, "while nobody led it", 1)]
+
+
 async def test_a_fetch_waits_for_records_and_for_those_that_others_let_go_of(tmp_path: Path) -> None:
     async with shared(tmp_path) as place:
         one, other = await opened(place, "member-a"), await opened(place, "member-b")
@@ -417,6 +429,7 @@ async def test_acknowledgements_that_come_while_one_is_written_go_out_together(t
         member = await opened(place)
         assert len(await member.take(wait_ms=5_000)) == 8
         place.persister.gate.clear()
+        place.persister.writes.clear()
         session = place.shares.sessions.all()[0]
         told: list[Any] = []
         for offset in range(8):
