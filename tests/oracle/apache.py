@@ -83,7 +83,9 @@ def classpath(version: str = "") -> str:
         answer = Path(directory) / "classpath"
         command = ["mvn", "--offline", "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
         command += [f"-Dkafka.version={version}"] if version else []
-        subprocess.run([*command, f"-Dmdep.outputFile={answer}"], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [*command, f"-Dmdep.outputFile={answer}"], check=True, capture_output=True, timeout=FETCH_TIMEOUT_S
+        )
         return answer.read_text()
 
 

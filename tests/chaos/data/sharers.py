@@ -101,8 +101,7 @@ class Sharers:
             *((self._share, (f"sharer-{number}",)) for number in range(SHARERS)),
             (self._intrude, ("intruder",)),
         ]
-        if apache.missing() is None:
-            works.append((self._share_in_java, ("java-sharer",)))
+        works.append((self._share_in_java, ("java-sharer",)))
         threads = [threading.Thread(target=self._guard, args=(work, *args)) for work, args in works]
         for thread in threads:
             thread.start()
@@ -262,7 +261,9 @@ class Sharers:
     # -- Java ------------------------------------------------------------------------------------------------------
 
     def _share_in_java(self, name: str) -> None:
-        """Kafka's VerifiableShareConsumer; it tells no delivery counts."""
+        """Kafka's VerifiableShareConsumer, where its jars are at hand; it tells no delivery counts."""
+        if apache.missing() is not None:  # Maven may take a minute to say so: the others work meanwhile
+            return
         command = apache.java_command(
             "org.apache.kafka.tools.VerifiableShareConsumer",
             *("--bootstrap-server", self._bootstrap, "--topic", KEPT, "--group-id", SHARE_GROUP),
