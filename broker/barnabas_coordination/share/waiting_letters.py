@@ -38,10 +38,12 @@ class Letter(NamedTuple):
 class WaitingLetters:
     """All of one share partition."""
 
-    __slots__ = ("_owed", "_posting", "_proving", "_waiting")
+    __slots__ = ("_earliest_ms", "_owed", "_posting", "_proving", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: list[Letter] = []
+        self._earliest_ms: int | None = None
+        """When the first of them is due: thousands may be held, and every acknowledgement asks."""
         self._posting: dict[Offset, Letter] = {}
         """Under way."""
         self._owed: list[tuple[Letter, Change | None]] = []
@@ -53,20 +55,25 @@ class WaitingLetters:
 
     def add(self, run: Run) -> None:
         """These were given up, and that is written."""
-        self._waiting += _letters_of(run)
+        self._wait(_letters_of(run))
+
+    def _wait(self, letters: Sequence[Letter]) -> None:
+        self._waiting += letters
+        times = [letter.at_ms for letter in letters]
+        self._earliest_ms = min(times if self._earliest_ms is None else [self._earliest_ms, *times], default=None)
 
     def has_due(self, now_ms: int) -> bool:
         """Whether `take` has something to give."""
-        return not self._posting and any(letter.at_ms <= now_ms for letter in self._waiting)
+        return not self._posting and self._earliest_ms is not None and self._earliest_ms <= now_ms
 
     def take(self, now_ms: int) -> Sequence[Letter]:
         """Those to write now; empty while some are under way. To be followed by `posted`."""
-        if self._posting:
+        if not self.has_due(now_ms):
             return ()
         due = [letter for letter in self._waiting if letter.at_ms <= now_ms][:LETTERS_MAX]
-        if due:
-            self._posting = {letter.offset: letter for letter in due}
-            self._waiting = [letter for letter in self._waiting if letter.offset not in self._posting]
+        self._posting = {letter.offset: letter for letter in due}
+        left, self._waiting, self._earliest_ms = self._waiting, [], None
+        self._wait([letter for letter in left if letter.offset not in self._posting])
         return due
 
     def posted(self, unwritten: Collection[Offset], *, holds: bool, now_ms: int) -> list[Offset]:
@@ -75,10 +82,9 @@ class WaitingLetters:
         done = [offset for offset in posting if offset not in unwritten]
         if not holds:
             return [*done, *unwritten]
-        for offset in unwritten:
-            letter = posting[offset]
+        for letter in map(posting.__getitem__, unwritten):
             wait_ms = min(LETTER_RETRY_MS << min(letter.attempts, 16), LETTER_RETRY_MS_MAX)
-            self._waiting.append(letter._replace(attempts=letter.attempts + 1, at_ms=now_ms + wait_ms))
+            self._wait([letter._replace(attempts=letter.attempts + 1, at_ms=now_ms + wait_ms)])
         return done
 
     def give_up(self) -> list[Offset]:
@@ -86,13 +92,13 @@ class WaitingLetters:
         if self._posting:
             return []
         offsets = [letter.offset for letter in self._waiting]
-        self._waiting = []
+        self._waiting, self._earliest_ms = [], None
         return offsets
 
     @property
     def next_ms(self) -> int | None:
         """When one is due; None while some are under way, or where none waits."""
-        return None if self._posting else min((letter.at_ms for letter in self._waiting), default=None)
+        return None if self._posting else self._earliest_ms
 
     @property
     def held(self) -> int:
@@ -122,7 +128,7 @@ class WaitingLetters:
 
     def proved(self) -> None:
         """The write has succeeded."""
-        self._waiting += [letter for letter, _ in self._proving]
+        self._wait([letter for letter, _ in self._proving])
         self._proving = []
 
     def unproved(self, changes: Collection[Change]) -> None:
