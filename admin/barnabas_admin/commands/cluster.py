@@ -310,5 +310,11 @@ def print_broker_table(brokers: list[dict[str, Any]], controller_id: int) -> Non
     print_table(columns, rows)
 
 
+def by_host(brokers: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Brokers as JSON fields, by the host that they name, hosts and brokers in order; "" is that of those that name none, the last."""
+    hosts = sorted({broker["host"] or "" for broker in brokers}, key=lambda host: (not host, host))
+    return {host: [broker for broker in brokers if (broker["host"] or "") == host] for host in hosts}
+
+
 def _marked(node_id: Any, controller_id: int) -> str:
     return f"{node_id}*" if node_id == controller_id else str(node_id)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas_admin.commands.cluster import by_host
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_line
 from barnabas_wire.kafka.errors import KafkaError
@@ -132,10 +133,7 @@ def screen(found: dict[str, Any]) -> str:
         f"partitions {found['partitions']}  leaderless {found['leaderless']}  under-replicated {found['under_replicated']}  "
         f"under min ISR {found['under_min_isr']}  moving {found['moving']}",
         "",
-        *_table(
-            ["BROKER", "STATE", "LEADERS", "REPLICAS"],
-            [[b["id"], b["state"], b["leaders"], b["replicas"]] for b in found["brokers"]],
-        ),
+        *_brokers(found["brokers"]),
         "",
         *_table(["TOPIC", "RECORDS/S"], [[t["topic"], t["records_per_s"]] for t in found["topics"]]),
         "",
@@ -145,6 +143,21 @@ def screen(found: dict[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _brokers(brokers: list[dict[str, Any]]) -> list[str]:
+    """Those of a host stand together, under its sum, where brokers name hosts."""
+    columns = ["BROKER", "STATE", "LEADERS", "REPLICAS"]
+    keys = ("id", "state", "leaders", "replicas")
+    if not any(broker["host"] for broker in brokers):
+        return _table(columns, [[broker[key] for key in keys] for broker in brokers])
+    rows = []
+    for host, members in by_host(brokers).items():
+        serving = sum("fenced" not in each["state"] for each in members)
+        sums = [sum(each[key] for each in members) for key in ("leaders", "replicas")]
+        rows.append([host, "", f"{serving} of {len(members)} in service" if serving else "lost", *sums])
+        rows += [["", *(broker[key] for key in keys)] for broker in members]
+    return _table(["HOST", *columns], rows)
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from barnabas_admin import group_explanation
 from barnabas_admin.client import AdminClient
-from barnabas_admin.commands.cluster import describe_broker
+from barnabas_admin.commands.cluster import by_host, describe_broker
 from barnabas_admin.commands.explain import explanation_fields
 from barnabas_admin.console import access as access_screens
 from barnabas_admin.console import charts, sampler
@@ -94,8 +94,16 @@ async def brokers(cluster: ConsoleCluster, query: Query) -> dict[str, Any]:
     for row, directories in zip(rows, disks, strict=True):
         row["directories"] = directories
         row["size_bytes"] = sum(each["size_bytes"] for each in row["directories"])
+    grouped = by_host(rows)
+    rows = [row for members in grouped.values() for row in members]
+    # of hosts that are named, how many of their brokers are in service; a lone one is lost as a broker
+    hosts = {
+        host: 1 if len(members) == 1 else sum("fenced" not in row["state"] for row in members)
+        for host, members in grouped.items()
+        if host
+    }
     wanted = [(f"Data of broker {row['id']}", "MiB", sampler.DATA, str(row["id"])) for row in rows[:CHARTS_MAX]]
-    return {"brokers": rows, "controller_id": known(found.controller_id)} | await charts.read_charts(
+    return {"brokers": rows, "hosts": hosts, "controller_id": known(found.controller_id)} | await charts.read_charts(
         cluster.history, query.get("span", "1h"), wanted
     )
 

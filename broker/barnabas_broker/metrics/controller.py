@@ -7,6 +7,7 @@ Read next:  census.py; barnabas_quorum/driver/controller_driver.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
@@ -16,6 +17,9 @@ from barnabas_broker.metrics.families import counter, gauge, histogram
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.records import ReplicaFault
+
+STATES = ("active", "fenced", "shutdown")
+"""Of brokers."""
 
 
 def controller_families(sources: NodeSources) -> Iterator[Metric]:
@@ -62,11 +66,22 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
     if not is_active:
         return
     image = sources.image()
-    brokers = {"active": 0, "fenced": 0, "shutdown": 0}
-    for broker in image.cluster.brokers.values():
-        state = "fenced" if broker.is_fenced else "shutdown" if broker.is_in_controlled_shutdown else "active"
-        brokers[state] += 1
-    yield gauge("controller_brokers", "Registered brokers.", [({"state": s}, n) for s, n in brokers.items()])
+    states = [
+        (broker.host, "fenced" if broker.is_fenced else "shutdown" if broker.is_in_controlled_shutdown else "active")
+        for broker in image.cluster.sorted_brokers()
+    ]
+    of_all = Counter(state for _, state in states)
+    yield gauge("controller_brokers", "Registered brokers.", [({"state": state}, of_all[state]) for state in STATES])
+    of_host = Counter(states)
+    yield gauge(
+        "controller_host_brokers",
+        "Registered brokers of each host that brokers name (broker.host).",
+        [
+            ({"host": host, "state": state}, of_host[host, state])
+            for host in sorted({host for host, _ in states if host is not None})
+            for state in STATES
+        ],
+    )
     census = take_census(image, static_min_isr=sources.static_min_isr)
     yield gauge("controller_topics", "Topics.", [({}, census.topics)])
     yield gauge("controller_partitions", "Partitions.", [({}, census.partitions)])

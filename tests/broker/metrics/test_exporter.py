@@ -110,6 +110,21 @@ def test_the_active_controller_tells_the_state_of_the_cluster() -> None:
     assert value(samples, "raft_log_start_offset") == 7
 
 
+def test_brokers_are_counted_by_host_where_they_name_one() -> None:
+    image = make_image(fenced=(3,))
+    assert not [name for name, _ in scrape(make_sources(image=lambda: image)) if "host_brokers" in name]
+    hosts = {1: "h1", 2: "h2", 3: "h1"}
+    brokers = {each: replace(broker, host=hosts[each]) for each, broker in image.cluster.brokers.items()}
+    named = replace(image, cluster=replace(image.cluster, brokers=brokers))
+    samples = scrape(make_sources(image=lambda: named))
+    counted = {
+        (host, state): value(samples, "controller_host_brokers", host=host, state=state)
+        for host in ("h1", "h2")
+        for state in ("active", "fenced")
+    }
+    assert counted == {("h1", "active"): 1, ("h1", "fenced"): 1, ("h2", "active"): 1, ("h2", "fenced"): 0}
+
+
 def test_others_leave_the_cluster_to_the_active_controller() -> None:
     samples = scrape(make_sources(node_id=BrokerId(2)))
     assert value(samples, "controller_active") == 0
