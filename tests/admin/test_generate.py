@@ -256,6 +256,42 @@ def test_a_compose_file_has_nodes_that_start_and_publishes_loopback_alone(
     }
 
 
+def test_a_compose_file_of_hosts_has_files_that_a_host_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    files = generated("compose", "--brokers-per-host", "3")
+    compose = yaml.safe_load(files["compose.yml"])
+    assert set(compose["services"]) == {"host-1", "host-2", "host-3", "console", "prometheus", "grafana"}
+    service = compose["services"]["host-2"]
+    assert service["entrypoint"] == ["barnabas-server", "host", "-c", "/etc/barnabas/host.properties"]
+    assert "./host-2.properties:/etc/barnabas/host.properties:ro" in service["volumes"]
+    assert service["ports"] == ["127.0.0.1:19192-19194:19192-19194"] and service["stop_grace_period"] == "4m"
+    assert not [name for name in service["environment"] if name.startswith("KAFKA_")], (
+        "the environment sets no key of a host"
+    )
+    path = tmp_path / "host.properties"
+    path.write_text(files["host-2.properties"].replace("/var/lib/barnabas", str(tmp_path)))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert server(["host", "--check", "-c", str(path)]) == 0
+    assert not caplog.messages
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[1:]] == [
+        "controller-2",
+        "broker-201",
+        "broker-202",
+        "broker-203",
+    ]
+    assert "OUTSIDE://0.0.0.0:19194" in said
+    voters = initial_controllers(files["first-start.env"].strip().partition("=")[2].partition("/")[2])
+    assert {key.id for key in voters.keys} == {1, 2, 3}
+    scraped = {
+        target for job in yaml.safe_load(files["prometheus.yml"])["scrape_configs"] for each in job["static_configs"]
+        for target in each["targets"]
+    }  # fmt: skip
+    assert {"host-2:9463", "host-2:9464", "host-2:9466"} <= scraped
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_takes_the_units_and_finds_them_hardened(tmp_path: Path) -> None:
     for name, text in generated("systemd", "--server", sys.executable, "--user", "root").items():

@@ -105,9 +105,14 @@ def k8s(
 @click.option(
     "-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Broker and controller each."
 )
+@click.option(
+    "--brokers-per-host",
+    type=click.IntRange(1, 16),
+    help="Each is a host instead (`barnabas-server host`), with so many brokers and a controller.",
+)
 @directory_option
 @output_option
-def compose(nodes: int, directory: Path | None, output: str) -> None:
+def compose(nodes: int, brokers_per_host: int | None, directory: Path | None, output: str) -> None:
     """A compose file with Dockerfile: nodes, Prometheus, Grafana and the console."""
     from barnabas_admin.cluster_directory import random_uuid
     from barnabas_admin.generating.compose import compose_files
@@ -118,6 +123,7 @@ def compose(nodes: int, directory: Path | None, output: str) -> None:
             cluster_id=str(random_uuid()),
             directory_ids=[str(random_uuid()) for _ in range(nodes)],
             alerts=_sample("alerts.yml"),
+            brokers_per_host=brokers_per_host,
         )
         _give(files, directory, output)
 
