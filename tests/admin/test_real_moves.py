@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shutil
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_admin.moving import FOLLOWER_RATE, FOLLOWER_THROTTLED, LEADER_RATE, LEADER_THROTTLED
 from tests.admin.test_real_cluster import Cli
 
@@ -204,3 +205,69 @@ class Restarter:
 
 def barnabas_admin_version() -> str:
     return importlib.metadata.version("barnabas")
+
+
+class ServedDirectory:
+    """What an operator's restart command is on this host: files named by node in a directory, whose nodes somebody restarts."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self.command = f"touch {directory}/{{id}}; while [ -e {directory}/{{id}} ]; do sleep 0.1; done"
+        self.restarted: list[int] = []
+        self._cluster = cluster
+        self._directory = directory
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> ServedDirectory:
+        self._directory.mkdir()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ended.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._is_ended.wait(0.2):
+            for each in sorted(self._directory.iterdir()):
+                self._cluster.restart(int(each.name))
+                self.restarted.append(int(each.name))
+                each.unlink()
+
+
+def test_a_host_is_drained_and_rolled_at_once_where_its_partitions_bear_it(tmp_path: Path) -> None:
+    with LocalCluster(
+        tmp_path / "cluster", nodes=3, base_port=find_base_port(), roles="separate", brokers_per_host=2
+    ) as cluster:
+        commands = Cli(cluster.admin_addresses)
+        commands.run("topic", "create", "apart", "-p", "4", "-r", "2")
+        commands.run("topic", "create", "shared", "-p", "1", "-r", "2")
+        done = commands.run("topic", "reassign", "apply", "shared:0=1,2", "--wait")
+        assert b"shared:0 has 2 replicas on host host-1" in done.stderr
+
+        drained = commands.json("broker", "drain", "--host", "host-1")
+        assert (drained["host"], [row["broker"] for row in drained["brokers"]]) == ("host-1", [1, 2])
+        assert drained["brokers"][1]["kept"] == 1, "nobody else has a replica of shared"
+        cluster.wait_until(
+            lambda: states(commands) == {1: "maintenance", 2: "maintenance", 3: "active"}, timeout_s=60, what="drained"
+        )
+        assert b"no broker names host host-9" in commands.run("broker", "drain", "--host", "host-9", status=3).stderr
+        commands.run("broker", "drain", "1", "--host", "host-1", status=2)
+        commands.run("broker", "undrain", "--host", "host-1")
+        cluster.wait_until(lambda: set(states(commands).values()) == {"active"}, timeout_s=60, what="undrained")
+
+        def steps() -> list[list[int]]:
+            rows = commands.json("cluster", "roll", "1", "2", "3", "--dry")["order"]
+            return [[row["node"] for row in rows if row["step"] == step] for step in range(1, rows[-1]["step"] + 1)]
+
+        assert steps() == [[1], [2], [3]], "shared would have no leader"
+        commands.run("topic", "reassign", "apply", "shared:0=1,3", "--wait")
+        cluster.wait_until(lambda: steps() == [[1, 2], [3]], timeout_s=60, what="apart")
+        with ServedDirectory(cluster, tmp_path / "asked") as served:
+            rolled = commands.run(
+                *("cluster", "roll", "1", "2", "3", "--yes", "-o", "json", "--restart-command", served.command)
+            )
+        assert b"1 to 2 of 3: restarting host host-1 (brokers 1, 2 at once)" in rolled.stderr
+        assert b"3 of 3: restarting node 3 (broker of host host-2)" in rolled.stderr
+        assert json.loads(rolled.stdout)["steps"] == [[1, 2], [3]]
+        assert sorted(served.restarted) == [1, 2, 3] and served.restarted[2] == 3
