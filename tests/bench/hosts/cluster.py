@@ -25,9 +25,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
+from barnabas_admin.client import AdminClient as ControlAdmin
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.local_cluster import HOST, is_port_free
 from barnabas_admin.local_node import node_environment, server_command
@@ -269,10 +270,10 @@ class Hosts:
                 raise TimeoutError(f"topic {name} is not whole after {TIMEOUT_S:.0f} s")
             time.sleep(POLL_S)
 
-    def elect_preferred(self, name: str, partitions: int) -> None:
+    def elect_preferred(self) -> None:
         """The first replica of each partition leads again."""
-        wanted = [TopicPartition(name, index) for index in range(partitions)]
-        self.admin.elect_leaders(ElectionType.PREFERRED, wanted, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+        with ControlAdmin(self.admin_addresses, timeout_s=TIMEOUT_S) as admin:
+            admin.elect_leaders(None)
 
     def delete(self, name: str) -> None:
         """Remove a topic; returns when its files are gone."""

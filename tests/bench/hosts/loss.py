@@ -32,6 +32,8 @@ class Losses:
     gaps_s: list[float] = field(default_factory=list)
     """Of each: until every partition that the host led has acknowledged a record sent after it."""
     led: list[int] = field(default_factory=list)
+    starts_s: list[float] = field(default_factory=list)
+    """From the command to the last node of the host in service, beside the load."""
     verdict: Verdict | None = None
     failed: int = 0
 
@@ -42,18 +44,25 @@ class Losses:
 
     def table(self) -> str:
         """For docs/performance.md."""
-        lines = ["| kill | partitions that the host led | gap s |", "|---|---|---|"]
+        lines = ["| kill | partitions that the host led | gap s | started again in s |", "|---|---|---|---|"]
         lines += [
-            f"| {index + 1} | {led} | {gap:.2f} |"
-            for index, (led, gap) in enumerate(zip(self.led, self.gaps_s, strict=True))
+            f"| {index + 1} | {led} | {gap:.2f} | {start:.1f} |"
+            for index, (led, gap, start) in enumerate(zip(self.led, self.gaps_s, self.starts_s, strict=True))
         ]
         if self.gaps_s:
-            lines.append(f"| median; worst | | {statistics.median(self.gaps_s):.2f}; {max(self.gaps_s):.2f} |")
+            worst = [f"{statistics.median(each):.2f}; {max(each):.2f}" for each in (self.gaps_s, self.starts_s)]
+            lines.append(f"| median; worst | | {' | '.join(worst)} |")
         return "\n".join(lines)
 
     def as_json(self) -> Mapping[str, object]:
         """All of it."""
-        return {"gaps_s": self.gaps_s, "led": self.led, "failed": self.failed, "verdict": str(self.verdict)}
+        return {
+            "gaps_s": self.gaps_s,
+            "led": self.led,
+            "starts_s": self.starts_s,
+            "failed": self.failed,
+            "verdict": str(self.verdict),
+        }
 
 
 def measure(hosts: int, brokers: int, kills: int) -> Losses:
@@ -65,7 +74,7 @@ def measure(hosts: int, brokers: int, kills: int) -> Losses:
             [ids[(index + step * brokers) % len(ids)] for step in range(min(3, hosts))] for index in range(len(ids))
         ]
         topic = running.create(assigned)
-        settings: dict[str, Any] = {"linger.ms": LINGER_MS}
+        settings: dict[str, Any] = {"linger.ms": LINGER_MS, "log_level": 0}
         producer = UniqueProducer(running.bootstrap, topic, partitions=len(assigned), **settings)
         is_over = threading.Event()
 
@@ -96,8 +105,9 @@ def measure(hosts: int, brokers: int, kills: int) -> Losses:
                     flush=True,
                 )
                 running.start(victim)
+                losses.starts_s.append(victim.start_s)
                 running.wait_whole(topic, assigned)
-                running.elect_preferred(topic, len(assigned))
+                running.elect_preferred()
         finally:
             is_over.set()
             sender.join(GAP_TIMEOUT_S)

@@ -59,9 +59,9 @@ def test_goals_that_were_not_measured_are_not_missed() -> None:
 
 
 def test_losses_are_clean_only_when_judged() -> None:
-    losses = Losses(gaps_s=[1.0, 3.0, 2.0], led=[4, 4, 4])
+    losses = Losses(gaps_s=[1.0, 3.0, 2.0], led=[4, 4, 4], starts_s=[5.0, 5.0, 8.0])
     assert not losses.is_clean
-    assert losses.table().splitlines()[-1] == "| median; worst | | 2.00; 3.00 |"
+    assert losses.table().splitlines()[-1] == "| median; worst | | 2.00; 3.00 | 5.00; 8.00 |"
 
 
 @pytest.mark.parametrize("by_exec", [False, True])
