@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: sockets, Arrow.
 Invariants: batches are shown in the order of their offsets, each once; a producer's aborted transaction ends at its marker, and what
-    it writes after that is judged anew.
+    it writes after that is judged again.
 Read next:  decoder.py. The rule is that of Kafka's consumer (KIP-98): the broker names the transactions, the reader leaves their
     batches out.
 """

@@ -1,5 +1,5 @@
 """`python -m pyspark_barnabas.checkpoint`: what a query's checkpoint says of its offsets, and a form of it that Spark's own Kafka
-source can go on with.
+source can continue with.
 
 May touch:  the offset log of one checkpoint directory.      Must not touch: the cluster, Spark sessions.
 Invariants: a file is replaced whole or not at all, and its checksum goes with it; what is not ours is left as it is, byte for

@@ -62,7 +62,7 @@ def driver_id(prefix: str) -> str:
 
 
 def transactional_id(prefix: str, task: int, suffix: int) -> str:
-    """Of an attempt of a task."""
+    """The transactional id of an attempt of a task."""
     return f"{prefix}-{task}-{suffix}"
 
 

@@ -234,7 +234,7 @@ def _headers(column: pa.Array | None) -> tuple[Longs, _Pieces, _Pieces]:
     if column is None or column.null_count == len(column):
         return _NO_BOUNDS, none, none
     if column.null_count:
-        # a null list may stand over items that do not count: take lists anew from what counts
+        # a null list may stand over items that do not count: take lists again from what counts
         column = column.take(pa.array(np.arange(len(column), dtype=np.int64)))
         column = column.fill_null(pa.scalar([], type=column.type))
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)

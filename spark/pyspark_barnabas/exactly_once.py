@@ -9,7 +9,7 @@ Read next:  decision.py, barnabas_wire/client/transactions.py.
     driver    take the driver's id ─ read the marker ─ marker, in a transaction ─ commit each winner ─ abort the losers
 
 Whoever dies between two steps: unprepared transactions time out; prepared ones wait for the batch to be run again, which finds the
-marker and commits, or finds none, writes anew and aborts them.
+marker and commits, or finds none, writes again and aborts them.
 
 Not obvious:
 - An attempt whose transactional id is prepared by another takes the next suffix: InitProducerId on it is refused, so no attempt can
@@ -209,7 +209,7 @@ def decide(prepared: Sequence[Prepared], batch: int, options: SinkOptions) -> No
             found = Decision(batch + 1, query, winners)
             driver = _write(cluster, prefix, driver, found)
         elif found is None or found.next_batch <= batch:
-            # Spark ran no task: the marker goes on all the same, or the next batch would find a gap.
+            # Spark ran no task: the marker continues all the same, or the next batch would find a gap.
             found = Decision(batch + 1, found.query if found is not None else "", ())
             driver = _write(cluster, prefix, driver, found)
         if found.next_batch == batch + 1:
@@ -241,7 +241,7 @@ def _read(cluster: BlockingCluster, prefix: str) -> Decision | None:
 
 
 def _write(cluster: BlockingCluster, prefix: str, driver: ProducerIdentity, made: Decision) -> ProducerIdentity:
-    """The marker: from here on what it names is committed, whoever dies. Returns how the driver goes on."""
+    """The marker: from here on what it names is committed, whoever dies. Returns how the driver continues."""
     count = len(cluster.metadata([MARKER_TOPIC]).topics[MARKER_TOPIC])
     name = decision.driver_id(prefix)
     pieces = decision.encode(made, partitions=count)

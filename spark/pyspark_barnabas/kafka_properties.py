@@ -9,7 +9,7 @@ Read next:  options.py, the options without `kafka.`; client.py, which uses Clus
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,8 +21,6 @@ PREFIX = "kafka."
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one fetch: some 64 k rows of 100 bytes, so that one fetch makes about one Arrow batch."""
 FETCH_BYTES_MIN = 64 * 1024
-SOURCE_MODES, SINK_MODES = ("records", "table"), ("at_least_once", "exactly_once")
-"""Values of the option `mode`, which source and sink have both."""
 SECURITY = ("security.", "ssl.", "sasl.")
 
 
@@ -204,19 +202,6 @@ def parse_kafka_options(given: Mapping[str, str]) -> ClusterOptions:
         ),
         security=tuple(sorted(security.items())),
     )
-
-
-def leave_out(
-    given: dict[str, str], *, own: Container[str], others: Container[str], others_modes: Container[str]
-) -> None:
-    """Take out what only the other side knows, source or sink, so that one dict of options serves both; names in lower case.
-
-    What neither side knows stays, and is refused as what it is: a slip.
-    """
-    for name in [name for name in given if name not in own and name in others]:
-        del given[name]
-    if given.get("mode", "").strip().lower() in others_modes:
-        del given["mode"]
 
 
 def whole_number(text: str, name: str, *, least: int) -> int:

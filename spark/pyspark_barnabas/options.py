@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from pyspark_barnabas.kafka_properties import (
     KAFKA_OPTIONS,
     PREFIX,
-    SINK_MODES,
-    SOURCE_MODES,
     ClusterOptions,
     OptionError,
     OptionRow,
-    leave_out,
     parse_kafka_options,
     whole_number,
 )
@@ -89,6 +86,7 @@ SOURCE_OPTIONS = {
 }
 """By name as documented, in the order of the page."""
 OPTIONS = SOURCE_OPTIONS | KAFKA_OPTIONS
+MODES = ("records", "table")
 COLUMN_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _CANONICAL = {name.lower(): name for name in OPTIONS}
@@ -135,16 +133,13 @@ class SourceOptions:
 
     @property
     def bootstrap_servers(self) -> tuple[str, ...]:
-        """Of the cluster."""
+        """The addresses of the cluster."""
         return self.cluster.bootstrap_servers
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     """Check the options of a batch or stream read; raises OptionError naming the option and the fix."""
-    from pyspark_barnabas.sink_options import SINK_OPTIONS
-
     given = {name.lower(): value for name, value in options.items()}
-    leave_out(given, own=_CANONICAL, others={name.lower() for name in SINK_OPTIONS}, others_modes=SINK_MODES)
     for name in given:
         if name not in _CANONICAL and not name.startswith(PREFIX):
             raise OptionError(_unknown(name))
@@ -172,7 +167,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         raise OptionError(f'{what} needs a group: say which with .option("kafka.group.id", "name")')
     requested_columns(given)
     is_table, is_partitioned_by_key = (
-        _word(given, "mode", SOURCE_MODES) == "table",
+        _word(given, "mode", MODES) == "table",
         _flag(given, "partitionedByKey"),
     )
     if is_stream and (is_table or is_partitioned_by_key):

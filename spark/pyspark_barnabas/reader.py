@@ -155,7 +155,7 @@ def _fetches(
 
 
 def _after_loss(error: SourceError, client: SourceClient, wanted: Range, at: int, options: SourceOptions) -> int:
-    """Where to go on after the leader refused offset `at`: there again if it is not gone, else behind what is.
+    """Where to continue after the leader refused offset `at`: there again if it is not gone, else behind what is.
 
     Raises DataLossError when it is gone and that is fatal, `error` when it is about something else.
     """

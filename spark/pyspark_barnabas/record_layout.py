@@ -19,13 +19,13 @@ from numba.extending import intrinsic
 from barnabas_wire.records.compiled import READ_ONLY_BYTES, compiled
 
 RECORD_BYTES_MIN = 7
-"""Of an empty record."""
+"""The bytes of an empty record."""
 RECORD_BYTES_MAX = 40
 """Most bytes of a record beside its key, value and headers: seven varints, attributes."""
 HEADER_PART_BYTES_MAX = 10
 """Most bytes of a record header beside its key and value."""
 BATCH_COLUMNS = 4
-"""Of a batch, int64 each: slot, first byte, end byte, records."""
+"""The columns of a batch, int64 each: slot, first byte, end byte, records."""
 
 _LONGS, _INTS = numba.int64[::1], numba.int32[::1]
 _READ_LONGS, _READ_INTS, _BOOLS = (

@@ -59,7 +59,7 @@ class SchemaFiles:
         return None, self._text(subject)
 
     def register(self, subject: str, schema: str) -> int:
-        """Raises RegistryError: who keeps schemas in files gives their ids."""
+        """Raises RegistryError: a user who keeps schemas in files gives their ids."""
         raise RegistryError(f"{self._directory} is a directory: say the id of the schema with schema_id=")
 
     def _text(self, name: str) -> str:

@@ -14,13 +14,13 @@ import numpy as np
 from barnabas_wire.records.compiled import READ_ONLY_BYTES, compiled, varint
 
 SECTION_COLUMNS = 7
-"""Of a section, int64 each: first byte, end byte, base offset, last offset delta, base timestamp ms, records, log append
+"""The columns of a section, int64 each: first byte, end byte, base offset, last offset delta, base timestamp ms, records, log append
 time ms (-1: records have their own)."""
 LONG_COLUMNS = 2
-"""Of a record, int64: offset, timestamp ms."""
+"""The columns of a record, int64: offset, timestamp ms."""
 OFFSET, TIMESTAMP = range(LONG_COLUMNS)
 INT_COLUMNS = 7
-"""Of a record, int32: where the key, the value and the headers begin, their sizes (-1 null), the end of the record."""
+"""The columns of a record, int32: where the key, the value and the headers begin, their sizes (-1 null), the end of the record."""
 KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADER_COUNT, RECORD_END = range(INT_COLUMNS)
 RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, two lengths, header count: one byte each."""

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ DAEMON = "spark.python.daemon.module"
 HOME = "SPARK_HOME"
 _COMPILE = "import pyspark_barnabas.scan, pyspark_barnabas.encoder"
 COMPILE_TIMEOUT_S = 120.0
+SOURCES = ("pyspark_barnabas", "pyspark_barnabas_meta")
+"""Packages whose DefaultSource Spark knows by a name."""
 
 
 class Setting(NamedTuple):
@@ -145,10 +148,8 @@ def register(
     for name, (value, why) in options.items():
         spark.conf.set(name, value)
         found.append(Setting(name, value, why))
-    from pyspark_barnabas import DefaultSource
-    from pyspark_barnabas_meta import DefaultSource as Meta
-
-    for source in (DefaultSource, Meta):
+    for module in SOURCES:
+        source = import_module(module).DefaultSource
         is_known = False
         try:
             spark.dataSource.register(source)

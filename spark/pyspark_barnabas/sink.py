@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_barnabas.in_words import in_words
+from pyspark_barnabas.one_dict import for_sink
 from pyspark_barnabas.options import OptionError
 from pyspark_barnabas.sink_options import SinkOptions, parse_sink_options
 from pyspark_barnabas.spark_versions import DataSourceStreamArrowWriter
@@ -161,7 +162,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
     """The writer of a batch query; raises OptionError, SinkError for a cluster that is down or cannot do what is asked."""
     if overwrite:
         raise OptionError('mode("overwrite") would replace a topic, which no write does: use mode("append")')
-    parsed = parse_sink_options(dict(options))
+    parsed = parse_sink_options(for_sink(options))
     check_columns(schema, parsed)
     _reach(parsed)
     if not parsed.is_exactly_once:
@@ -173,8 +174,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
-    """The writer of a streaming query; raises OptionError. Output mode complete writes every row of each result anew."""
-    parsed = parse_sink_options(dict(options))
+    """The writer of a streaming query; raises OptionError. Output mode complete writes every row of each result again."""
+    parsed = parse_sink_options(for_sink(options))
     check_columns(schema, parsed)
     if not parsed.is_exactly_once:
         return StreamWriter(parsed)

@@ -17,14 +17,9 @@ from barnabas_wire.client.producer import IN_FLIGHT_MAX
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.records.compression import CompressionType
 from pyspark_barnabas.kafka_properties import (
-    PREFIX,
     SECURITY,
-    SINK_MODES,
-    SOURCE_MODES,
-    WITHOUT_MEANING,
     OptionError,
     OptionRow,
-    leave_out,
     parse_servers,
     take_store_types,
 )
@@ -107,6 +102,7 @@ SINK_OPTIONS = {
 }
 """By name as documented; an empty default says that there is none."""
 
+MODES = ("at_least_once", "exactly_once")
 _CANONICAL = {name.lower(): name for name in SINK_OPTIONS}
 _REFUSED = {
     "kafka.key.serializer": "keys are written as the bytes they are: cast the column key to binary or string",
@@ -139,7 +135,7 @@ class SinkOptions:
     client_id: str
     is_exactly_once: bool
     prefix: str
-    """Of the transactional ids, in exactly_once."""
+    """The prefix of the transactional ids, in exactly_once."""
     adopts: bool
     transaction_timeout_ms: int
     security: tuple[tuple[str, str], ...]
@@ -148,11 +144,7 @@ class SinkOptions:
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check the options of a write; raises OptionError naming the option and the fix."""
-    from pyspark_barnabas.options import OPTIONS
-
     given = {name.lower(): value for name, value in options.items()}
-    others = {name.lower() for name in OPTIONS} | {PREFIX + name for name in WITHOUT_MEANING}
-    leave_out(given, own=_CANONICAL, others=others, others_modes=SOURCE_MODES)
     for name in given:
         if name in _REFUSED:
             raise OptionError(f"{name}: {_REFUSED[name]}")
@@ -175,7 +167,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             f"kafka.max.in.flight.requests.per.connection={in_flight_max}: an idempotent producer may have 5"
         )
-    is_exactly_once = _choice(text("mode").lower(), "mode", dict(zip(SINK_MODES, (False, True), strict=True)))
+    is_exactly_once = _choice(text("mode").lower(), "mode", dict(zip(MODES, (False, True), strict=True)))
     prefix = text("transactionalIdPrefix")
     if is_exactly_once and not prefix:
         raise OptionError(

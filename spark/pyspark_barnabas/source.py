@@ -30,6 +30,7 @@ from pyspark_barnabas.client import SourceClient, SourceError, SourceTopic, conn
 from pyspark_barnabas.in_words import in_words
 from pyspark_barnabas.offset_spec import EARLIEST, LATEST
 from pyspark_barnabas.offsets import OffsetRange, Offsets, Position, SourcePartition, ranges, remade
+from pyspark_barnabas.one_dict import for_source
 from pyspark_barnabas.options import (
     OptionError,
     SourceOptions,
@@ -283,4 +284,4 @@ class FilteredBatchReader(BatchReader):
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """The reader of a batch query; raises OptionError."""
     kind = FilteredBatchReader if pushdown.is_on() else BatchReader
-    return kind(parse_options(dict(options), is_stream=False), schema)
+    return kind(parse_options(for_source(options), is_stream=False), schema)

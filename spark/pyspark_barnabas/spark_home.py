@@ -8,7 +8,7 @@ Not obvious
 - Spark puts SPARK_HOME/python/lib/pyspark.zip before everything else on the path of each Python process that it starts. Nothing in a
   zip file is compiled beforehand: each process takes 0.44 CPU seconds to import pyspark instead of 0.08, and a first query starts five,
   every stream one more. A path that does not exist is passed over, and the next one is the interpreter's own.
-- The home lies in the user's cache, never below a shared directory: who may write in it says which jars Spark runs.
+- The home lies in the user's cache, never below a shared directory: anybody who may write in it says which jars Spark runs.
 """
 
 from __future__ import annotations

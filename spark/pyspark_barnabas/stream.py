@@ -36,6 +36,7 @@ from pyspark_barnabas.offsets import (
     remade,
     to_json,
 )
+from pyspark_barnabas.one_dict import for_source
 from pyspark_barnabas.options import OptionError, SourceOptions, parse_options
 from pyspark_barnabas.reader import DataLossError
 from pyspark_barnabas.source import RangeReader
@@ -262,7 +263,7 @@ class UnlimitedStreamReader(StreamReader):
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """The reader of a streaming query; raises OptionError."""
-    parsed = parse_options(dict(options), is_stream=True)
+    parsed = parse_options(for_source(options), is_stream=True)
     if HAS_READ_LIMITS:
         return StreamReader(parsed, schema)
     limits = (parsed.max_offsets_per_trigger, parsed.min_offsets_per_trigger, parsed.max_bytes_per_trigger)

@@ -10,6 +10,7 @@ import pytest
 from pyspark_barnabas.client import SourceError
 from pyspark_barnabas.in_words import HIDE, InWords, in_words
 from pyspark_barnabas.kafka_properties import OptionError
+from pyspark_barnabas.one_dict import for_sink, for_source
 from pyspark_barnabas.options import parse_options
 from pyspark_barnabas.reader import DataLossError
 from pyspark_barnabas.sink_options import parse_sink_options
@@ -81,12 +82,12 @@ BOTH = {
 
 
 def test_one_dict_of_options_serves_source_and_sink() -> None:
-    source = parse_options(BOTH | {"mode": "exactly_once"}, is_stream=True)
+    source = parse_options(for_source(BOTH | {"mode": "exactly_once"}), is_stream=True)
     assert source.topics == ("in",) and not source.is_table
-    sink = parse_sink_options(BOTH | {"mode": "table"})
+    sink = parse_sink_options(for_sink(BOTH | {"mode": "table"}))
     assert sink.topic == "out" and not sink.is_exactly_once
     for slip in ("subscrib", "topics", "kafka.ack"):
         with pytest.raises(OptionError, match=slip):
-            parse_options(BOTH | {slip: "x"}, is_stream=True)
+            parse_options(for_source(BOTH | {slip: "x"}), is_stream=True)
         with pytest.raises(OptionError, match=slip):
-            parse_sink_options(BOTH | {slip: "x"})
+            parse_sink_options(for_sink(BOTH | {slip: "x"}))

@@ -2,8 +2,8 @@
 
     python pipeline.py --brokers 127.0.0.1:9092 --source sent --target once --checkpoint /tmp/once
 
-Needs barnabas[spark] and Java. Stop it or kill it at any time: started again with the same checkpoint it goes on, and each id is in the
-target once. It reads what is there and ends; with --follow it goes on for ever.
+Needs barnabas[spark] and Java. Stop it or kill it at any time: started again with the same checkpoint it continues, and each id is in the
+target once. It reads what is there and ends; with --follow it continues for ever.
 """
 
 from __future__ import annotations

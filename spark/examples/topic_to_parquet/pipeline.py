@@ -2,8 +2,8 @@
 
     python pipeline.py --brokers 127.0.0.1:9092 --source events --directory /tmp/events --checkpoint /tmp/events-checkpoint
 
-Needs barnabas[spark] and Java. Stop it or kill it at any time: started again with the same checkpoint it goes on. It reads what is there
-and ends (for a job that runs every hour); with --follow it goes on for ever.
+Needs barnabas[spark] and Java. Stop it or kill it at any time: started again with the same checkpoint it continues. It reads what is there
+and ends (for a job that runs every hour); with --follow it continues for ever.
 
 Files lie in DIRECTORY/FIRST-LAST, the micro-batches that they have. A micro-batch that is run again replaces its own directory; one that
 lies within another, since the program died between putting together and removing, is removed first.
