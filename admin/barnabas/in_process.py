@@ -1,7 +1,7 @@
 """`barnabas.broker()`: a real broker in a thread of the process that asks for it, for tests.
 
 May touch:  the broker's directory, the node in its thread.    Must not touch: the process's signals, limits, collector, root logger.
-Invariants: whoever has entered a broker can connect to it; who has left it has left nothing behind but a directory that was given;
+Invariants: whoever has entered a broker can connect to it; a process that has left it leaves nothing behind but a directory that was given;
             a process that was forked from the broker's does not end it.
 Read next:  barnabas_broker/node/in_process.py; barnabas_admin/pytest_plugin.py, the fixture.
 
@@ -136,7 +136,7 @@ class Broker:
             _raise_failure(failure)
 
     async def astart(self) -> Self:
-        """As `start`, while the event loop goes on."""
+        """As `start`, while the event loop continues."""
         with self._turn:
             serving = self._begin()
         try:
@@ -148,7 +148,7 @@ class Broker:
         return self
 
     async def aclose(self) -> None:
-        """As `close`, while the event loop goes on."""
+        """As `close`, while the event loop continues."""
         node = self._node
         if node is not None and not self._is_closed and os.getpid() == self._pid:
             self._refuse_own_thread(node)

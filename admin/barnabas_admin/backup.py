@@ -153,7 +153,7 @@ def _aborted_batches(data: bytes) -> set[int]:
 
 
 class RestoredOffsets:
-    """Where groups go on in the restored partition: offsets count anew there, from 0 and without gaps."""
+    """Where groups continue in the restored partition: offsets count again there, from 0 and without gaps."""
 
     def __init__(self, committed: dict[str, int]) -> None:
         self._waiting = sorted(((offset, group) for group, offset in committed.items()), reverse=True)
@@ -166,7 +166,7 @@ class RestoredOffsets:
         self._count += 1
 
     def finish(self) -> dict[str, int]:
-        """Group -> offset; whoever had read all goes on at the end."""
+        """Group -> offset; whoever had read all continues at the end."""
         self._settle(None)
         return self.offsets
 

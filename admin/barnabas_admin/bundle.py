@@ -24,7 +24,7 @@ from typing import Any
 from barnabas_admin.redaction import redact_json, redact_properties, redact_text
 
 TAIL_BYTES = 512 * 1024
-"""Of each log."""
+"""The last bytes of each log."""
 HTTP_TIMEOUT_S = 5.0
 PAGE_BYTES_MAX = 64 * 1024 * 1024
 

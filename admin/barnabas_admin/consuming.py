@@ -1,7 +1,7 @@
 """Reads partitions in rounds, from given offsets to given offsets.
 
 May touch:  barnabas_wire.client, stderr.   Must not touch: printing of records, groups.
-Invariants: records of a partition come in order and once; an offset that is gone is said, and reading goes on at the log's start.
+Invariants: records of a partition come in order and once; an offset that is gone is said, and reading continues at the log's start.
 Read next:  commands/consume.py; group_member.py, which gives partitions in a group.
 """
 
@@ -155,7 +155,7 @@ class Consumer:
         return found
 
     async def _begin_again(self, partition: TopicPartition, position: int) -> list[tuple[TopicPartition, Record]]:
-        """Retention has overtaken us, or the log was cut: go on at its start."""
+        """Retention has overtaken us, or the log was cut: continue at its start."""
         from barnabas_wire.client.metadata import EARLIEST
 
         start = int((await self._client.list_offsets({partition: EARLIEST}))[partition].offset)

@@ -23,7 +23,7 @@ class DirectoryTotals(NamedTuple):
     error_code: int
     """KAFKA_STORAGE_ERROR where it is offline, else 0."""
     total_bytes: int | None
-    """Of its file system; None: not known."""
+    """The size of its file system; None: not known."""
     usable_bytes: int | None
     replica_count: int
     replica_bytes: int

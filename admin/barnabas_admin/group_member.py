@@ -177,7 +177,7 @@ class GroupMember:
         return {partition: offset for partition, offset in found.items() if partition in wanted}
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit where reading goes on. A group that rebalances meanwhile takes no commit of the old generation: what was read
+        """Commit where reading continues. A group that rebalances meanwhile takes no commit of the old generation: what was read
         since the last one is read again by whoever gets the partition."""
         if not positions:
             return

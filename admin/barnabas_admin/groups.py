@@ -140,7 +140,7 @@ class _State(NamedTuple):
     coordinator: int
     members: list[dict[str, Any]]
     offsets_error: int
-    """Of the question what it has committed."""
+    """The error of the question what it has committed."""
     only: Collection[TopicPartition] | None
     """Partitions that were asked about; None: all."""
 

@@ -39,7 +39,7 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of the last marker that the producer got here; -1: none yet."""
+    """The epoch of the last marker that the producer got here; -1: none yet."""
     start_offset: int
     last_timestamp_ms: int
     """When the producer wrote here last."""

@@ -76,7 +76,7 @@ class Measured:
 
     records: int = 0
     size_bytes: int = 0
-    """Of the records' keys and values when writing, of the batches when reading."""
+    """The bytes of the records' keys and values when writing, of the batches when reading."""
     requests: int = 0
     span_s: float = 0.0
     times: Times = field(default_factory=Times)

@@ -49,17 +49,17 @@ class SecuredNode(Protocol):
 
     @property
     def kafka_port(self) -> int | None:
-        """Of a broker's clients."""
+        """The port of a broker's clients."""
         ...
 
     @property
     def internal_port(self) -> int | None:
-        """Of other brokers."""
+        """The port of other brokers."""
         ...
 
 
 class LocalSecurity:
-    """Of one cluster's directory."""
+    """The certificates, users and rights of one cluster's directory."""
 
     def __init__(self, directory: Path, cluster_id: str, hosts: Mapping[int, str], *, home: Path | None = None) -> None:
         """hosts: of each node, by id. home: where the directory lies on the nodes' machines; None: here."""
@@ -86,7 +86,7 @@ class LocalSecurity:
 
     @property
     def password(self) -> str:
-        """Of the first user; there once `write` has run."""
+        """The password of the first user; there once `write` has run."""
         return read_client_properties(self.client_file)[_PASSWORD]
 
     def write(self, nodes: Iterable[SecuredNode]) -> None:
@@ -128,13 +128,13 @@ class LocalSecurity:
             with open(os.open(self.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                 out.write(password)
         elif _BY_CERTIFICATE in (said := self.client_file.read_text(encoding="utf-8")):
-            # Of a version whose admin listeners took certificates.
+            # A version whose admin listeners took certificates left it.
             self.client_file.write_text(
                 said.replace(_BY_CERTIFICATE, "admin.security.protocol=SASL_SSL\n"), encoding="utf-8"
             )
 
     def properties(self, node: SecuredNode) -> dict[str, str]:
-        """Of a node."""
+        """The properties of a node."""
         return secured_properties(
             keystore=str(self._home / "pki" / self._certificate_of(node).name),
             truststore=str(self._home / "pki" / self.authority.name),

@@ -1,8 +1,8 @@
 """Partitions on the move: their throttle, how much they have copied, and the wait until they are done.
 
 May touch:  the admin client, the brokers (sizes), stderr.    Must not touch: plans, stdout.
-Invariants: a wait that ends well leaves no throttle behind that its command set; one that is broken off says what goes on, and
-            how to go on with it.
+Invariants: a wait that ends well leaves no throttle behind that its command set; one that is broken off says what continues, and
+            how to continue with it.
 Read next:  commands/reassign.py and commands/balance.py; progress.py, which shows it.
 """
 
@@ -143,7 +143,7 @@ def wait_for_moves(
 ) -> None:
     """Show the progress of these partitions' reassignments until none is under way; then take the throttle off `throttled`.
 
-    Raises AdminError (REQUEST_TIMED_OUT) after `wait_s_max` seconds; the moves and their throttle go on, as after Ctrl-C.
+    Raises AdminError (REQUEST_TIMED_OUT) after `wait_s_max` seconds; the moves and their throttle continue, as after Ctrl-C.
     """
     from barnabas_admin.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Where a group shall go on reading: what was asked for, and the offset of each partition that follows from it.
+"""Where a group shall continue reading: what was asked for, and the offset of each partition that follows from it.
 
 May touch:  its arguments.            Must not touch: the brokers, printing.
 Invariants: an offset that is planned lies between log start and end; one that was asked for beyond them is clamped and marked.
@@ -70,7 +70,7 @@ def plan_seek(
     at_time: Mapping[TopicPartition, int],
 ) -> list[Seek]:
     """One entry for each partition of `starts`, in order. A partition without a committed offset shifts from its log start;
-    where no record is as late as the moment, reading goes on at the end (`at_time` lacks it, or is negative)."""
+    where no record is as late as the moment, reading continues at the end (`at_time` lacks it, or is negative)."""
     plan = []
     for partition in sorted(starts):
         start, end, now = starts[partition], ends[partition], committed.get(partition)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 NODES_DEFAULT = 3
 PORT_END = 65_536
 TOPIC_NAME_LENGTH_MAX = 60
-"""Of the part of a topic's name that comes from its test."""
+"""The longest part of a topic's name that comes from its test."""
 TIMEOUT_MS = 30_000
 """How long a topic's deletion may take."""
 _brokers_key = pytest.StashKey["list[Broker]"]()

@@ -48,7 +48,7 @@ class PlannedNode:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of its files."""
         return f"node-{self.id}"
 
     def at(self, port: int) -> str:

@@ -23,11 +23,11 @@ SHOWN_MAX = 5
 
 
 OPEN_STATES = ("Ongoing", "Prepared", "PrepareCommit", "PrepareAbort")
-"""Of a transactional id whose transaction its coordinator will end, or a known client decides on."""
+"""The states of a transactional id whose transaction its coordinator will end, or a known client decides on."""
 
 
 class Owner(NamedTuple):
-    """Who has a producer id, as its coordinator lists it."""
+    """The owner of a producer id, as its coordinator lists it."""
 
     transactional_id: str
     state: str

@@ -31,7 +31,7 @@ class UnreplayableDecision(KafkaError):
 
 class FailedDecision(KafkaError):
     """A decision raised what no decision may: a bug that this request found. It was made from an immutable image and nothing of
-    it is written, so the controller goes on; were it to end, the next one would get the same request. (Kafka's renounces.)"""
+    it is written, so the controller continues; were it to end, the next one would get the same request. (Kafka's renounces.)"""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -219,7 +219,7 @@ class ClearElrRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumRecoveryRecord:
-    """The quorum goes on from a survivor that may lack what a lost majority decided. What that majority can have given out and may
+    """The quorum continues from a survivor that may lack what a lost majority decided. What that majority can have given out and may
     still give out, where nobody sees the recovered quorum, is left out: leader epochs and partition epochs of every partition
     rise by `epoch_gap`, and the producer ids by theirs. So no leader epoch has two leaders, and a replica with records of a
     leader that this log does not know finds by its epochs where to cut. A transaction that is open here ends as aborted.

@@ -35,9 +35,9 @@ class QuarantineRecord:
 
     offset: Offset
     epoch: Epoch
-    """Of the batch that holds it."""
+    """The epoch of the batch that holds it."""
     digest: bytes
-    """Of its bytes (image/bad_records.py): exactly that record is meant."""
+    """The digest of its bytes (image/bad_records.py): exactly that record is meant."""
     principal: str
     reason: str
 

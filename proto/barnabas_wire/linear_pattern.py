@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import re2
 
 PATTERN_BYTES_MAX: Final = 256 * 1024
-"""Of memory for a compiled pattern and the states of its matcher: RE2's own 8 MiB would let one pattern take the loop for a second.
+"""Memory for a compiled pattern and the states of its matcher: RE2's own 8 MiB would let one pattern take the loop for a second.
 Four thousand letters, or 200 alternatives of ten, fit: 2 us an id (measured; 140 us for the worst pattern found)."""
 NO_MATCHER: Final = (
     "there is no matcher whose time is linear in the text here; install google-re2: pip install 'barnabas[patterns]'"

@@ -41,7 +41,7 @@ KINDS: Final = {
     "acknowledged": "the client learns that its records are kept",
     "damage": "a replica finds rotten bytes, or has got them again",
 }
-"""Of steps."""
+"""The kinds of steps."""
 DETAILS: Final = frozenset({"append", "committed", "acknowledged"})
 """Kinds of which a run has many: the life of each record."""
 
@@ -57,9 +57,9 @@ class Belief:
     role: str
     """In the quorum: leader, follower, candidate, prospective, unattached, resigned; observer where it does not vote."""
     epoch: int
-    """Of the quorum."""
+    """The quorum's epoch."""
     leader: int
-    """Of the quorum, as it knows; -1: none."""
+    """The quorum's leader, as it knows; -1: none."""
     voted: int
     """For whom in this epoch; -1: nobody."""
     voters: tuple[int, ...]
@@ -76,7 +76,7 @@ class Belief:
     log_end: int
     """LEO: one past the last record of its replica."""
     flushed_end: int
-    """Of these, what is on its disk for certain."""
+    """How far of these is on its disk for certain."""
     high_watermark: int
     isr: tuple[int, ...]
     """A leader's own, elsewhere the image's."""

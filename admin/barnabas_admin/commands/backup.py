@@ -137,7 +137,7 @@ def import_topics(
 ) -> None:
     """Restore topics from a directory that export wrote, into this cluster or another. The topics must not exist.
 
-    Offsets count anew from 0; groups get the offsets that stand for what they had read. A group with members is left out.
+    Offsets count again from 0; groups get the offsets that stand for what they had read. A group with members is left out.
     """
     from barnabas_admin.backup import MANIFEST, check_file, read_manifest
 

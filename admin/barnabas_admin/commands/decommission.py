@@ -1,7 +1,7 @@
 """`barnabas broker decommission`: a broker leaves for good, and nothing is ever one copy short for it.
 
 May touch:  the admin client, node_control.   Must not touch: how a plan is made.
-Invariants: a broker is stopped only when it holds nothing; broken off at any point, the same command goes on from there.
+Invariants: a broker is stopped only when it holds nothing; broken off at any point, the same command continues from there.
 Read next:  ../balance.py (plan_departure), ../moving.py; host.py, which takes several out of their host.
 """
 

@@ -1,7 +1,7 @@
 """`barnabas dev`: a local cluster of real processes in the foreground.
 
 May touch:  signals, the context file, LocalCluster.    Must not touch: the nodes' files.
-Invariants: no node outlives the command, however it ends; a node that dies is reported and the rest goes on.
+Invariants: no node outlives the command, however it ends; a node that dies is reported and the rest continues.
 Read next:  ../local_cluster.py.
 """
 

@@ -2,7 +2,7 @@
 
 May touch:  the host.properties, the local socket that it leads to; `resize` alone the cluster.   Must not touch: processes.
 Invariants: where nobody supervises that is said, and nothing is made up from what lies around; `resize` changes nothing that the
-            host or the cluster would refuse, takes no broker that holds something, and goes on where it was broken off.
+            host or the cluster would refuse, takes no broker that holds something, and continues where it was broken off.
 Read next:  the broker's host/directory.py, which says where the socket is; host/supervisor.py, which answers; decommission.py,
             ../balance.py.
 """
@@ -109,7 +109,7 @@ def restart(node: str, config: Path, output: str) -> None:
 @config_option
 @output_option
 def stop(node: str, config: Path, output: str) -> None:
-    """Stop a node of this host in order, until it is restarted or the host reads its properties anew.
+    """Stop a node of this host in order, until it is restarted or the host reads its properties again.
 
     NODE is its id, or its name as in `barnabas host status`. The command does not wait.
     """
@@ -128,7 +128,7 @@ def resize(
 ) -> None:
     """Make the host run N brokers: more start, and replicas move onto them; fewer give everything away first, from the last id down.
 
-    `brokers` in the properties file becomes N. Broken off, the same command goes on, or the one with another number.
+    `brokers` in the properties file becomes N. Broken off, the same command continues, or the one with another number.
     """
     planned: list[int] = _ask(config, f"plan {count}")["brokers"]
     present = _brokers(_ask(config, "status"))
@@ -302,7 +302,7 @@ def _write_brokers(config: Path, count: int) -> None:
 
 
 def with_property(lines: Sequence[str], key: str, value: str) -> list[str]:
-    """The lines of a properties file with this value for a key: in its place, or at the end. Raises ValueError for one that goes on over
+    """The lines of a properties file with this value for a key: in its place, or at the end. Raises ValueError for one that continues over
     several lines."""
     after: list[str] = []
     is_done = was_continued = False

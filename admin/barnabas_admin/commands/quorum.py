@@ -109,7 +109,7 @@ def add_voter(invocation: Invocation, voter: str) -> None:
 def remove_voter(invocation: Invocation, voter: str, yes: bool) -> None:
     """Take a controller's vote.
 
-    It goes on as an observer until it is stopped. Without a directory id, that of the voter with this id is taken. A replaced
+    It continues as an observer until it is stopped. Without a directory id, that of the voter with this id is taken. A replaced
     disk: remove the voter, then add it with the directory id of the new disk. Asks where the quorum bears fewer losses afterwards.
     """
     found = re.fullmatch(r"(\d+)(?::([\w-]{22}))?", voter)

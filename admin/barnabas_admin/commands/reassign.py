@@ -259,7 +259,7 @@ def plan_moves(
 
 
 def _warn_of_shared_hosts(invocation: Invocation, wanted: Moves) -> None:
-    """An assignment is obeyed; who made it hears what is lost together by it."""
+    """An assignment is obeyed; the user who made it hears what is lost together by it."""
     hosts = {broker.id: broker.host for broker in invocation.admin.list_brokers().brokers if broker.host}
     shared = [
         f"{topic}:{index} has {count} replicas on host {host}"

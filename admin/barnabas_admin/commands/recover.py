@@ -35,7 +35,7 @@ def recover(
     yes: str | None,
     output: str,
 ) -> None:
-    """Begin the quorum anew from a survivor when a majority is lost for good.
+    """Begin the quorum again from a survivor when a majority is lost for good.
 
     Run it where the survivor's metadata directory is, with every controller that is left stopped: look at each with --inspect,
     bring the reports to the host of the best one, and recover there. Without --yes it is a dry run. `barnabas explain leader`

@@ -3,7 +3,7 @@
 May touch:  the admin client, node_control.   Must not touch: nodes in any other way.
 Invariants: a node is restarted only while the cluster is healthy, and the next one only when the last has come back as a new
             process; a host's brokers go at once only where no partition notices more of it than of one after the other; the active
-            controller is the last, whoever that is by then; broken off, `--skip` goes on.
+            controller is the last, whoever that is by then; broken off, `--skip` continues.
 Read next:  ../node_control.py, which restarts.
 """
 
@@ -51,7 +51,7 @@ class Node:
 def next_step(
     waiting: Collection[Node], *, active: int, may_go_at_once: Callable[[Sequence[Node]], bool]
 ) -> Sequence[Node]:
-    """Who is restarted next: brokers without a vote, by host and id, then other controllers, last the active one. Brokers of a
+    """The node that is restarted next: brokers without a vote, by host and id, then other controllers, last the active one. Brokers of a
     host that have no vote go at once where `may_go_at_once` says so of all of them."""
     first = min(waiting, key=lambda node: (node.id == active, node.is_controller, node.host or "", node.id))
     if first.host is None or first.is_controller:
@@ -63,7 +63,7 @@ def next_step(
 
 
 def bears_at_once(isr: Collection[int], leaving: Collection[int], *, min_isr: int) -> bool:
-    """Whether a partition goes on without all of these brokers at once, as it would without one after the other: with a leader,
+    """Whether a partition continues without all of these brokers at once, as it would without one after the other: with a leader,
     and at its minimum.
 
     Args:
@@ -295,7 +295,7 @@ def _wait_until_healthy(invocation: Invocation, within_s: float, *, done: Sequen
 
 
 def _wait_for_new_life(invocation: Invocation, before: Node, within_s: float, *, done: Sequence[int]) -> None:
-    """Every role of the node has registered anew."""
+    """Every role of the node has registered again."""
     deadline = time.monotonic() + within_s
     while True:
         now = find_nodes(invocation).get(before.id)

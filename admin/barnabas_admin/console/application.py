@@ -178,7 +178,7 @@ def make_application(
 def _cluster_routes(
     cluster: ConsoleCluster, environment: Environment, *, has_sign_in: bool, is_read_only: bool
 ) -> list[Route]:
-    """Of every page that asks the cluster, and of its forms."""
+    """The routes of every page that asks the cluster, and of its forms."""
     routes = []
 
     def of(request: Request) -> ConsoleCluster:

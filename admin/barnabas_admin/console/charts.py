@@ -18,7 +18,7 @@ from barnabas_admin.errors import WrongUsage
 
 SPANS = {"1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
 LATELY_S = 120
-"""Of a rate that is one figure."""
+"""The seconds that a rate looks back which is one figure."""
 MEBIBYTE = 1 << 20
 WIDTH, HEIGHT = 600, 120
 DAYS_SHOWN = 31

@@ -21,7 +21,7 @@ from barnabas_wire.rpc import inspection_pb2
 
 EVENTS_PER_PAGE = 50
 RECORDS_SHOWN = 100
-"""Of one event."""
+"""The most records of one event."""
 HASHES = 10
 """As many are asked for beyond the newest events that are wanted: hashes are among them."""
 _REACHES = (3, 10, 30, 100)

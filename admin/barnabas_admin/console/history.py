@@ -2,7 +2,7 @@
 
 May touch:  its file.                 Must not touch: the cluster, HTTP.
 Invariants: a file is of one cluster; no series reaches back further than KEEP_S, and the file has at most SAMPLES_MAX samples; a counter
-            that fell (a topic was made anew) is no negative rate; a gap in which nobody looked is a gap, not a zero.
+            that fell (a topic was made again) is no negative rate; a gap in which nobody looked is a gap, not a zero.
 Read next:  sampler.py, which writes; charts.py, which reads.
 
 A counter (the end offsets of a topic) is kept where it changed, and just before: what rests costs no room. A gauge (a group's lag) is
@@ -78,7 +78,7 @@ class History:
             self._connection.close()
 
     def begin(self, cluster_id: str) -> None:
-        """Go on with the history of this cluster; what is there of another one at the same address goes."""
+        """Continue with the history of this cluster; what is there of another one at the same address goes."""
         with self._lock, self._connection:
             run = self._connection.execute
             known = run("select cluster_id from about").fetchone()
@@ -166,7 +166,7 @@ class History:
         return [(str(day), int(records)) for day, records in found]
 
     def names(self, kind: str) -> list[str]:
-        """Of the series of a kind."""
+        """The names of the series of a kind."""
         with self._lock:
             return sorted(name for of, name in self._ids if of == kind)
 
@@ -213,7 +213,7 @@ class History:
                 "select at_s from samples order by at_s limit 1 offset ?", (count - SAMPLES_MAX * 9 // 10,)
             ).fetchone()
             oldest_s = max(oldest_s, cut[0])
-        # Of a counter that rests its newest sample stays: the next change is counted from there.
+        # A counter that rests keeps its newest sample: the next change is counted from there.
         run(
             "delete from samples where at_s < ? and at_s < "
             "(select max(newer.at_s) from samples as newer where newer.series = samples.series)",
@@ -224,7 +224,7 @@ class History:
 
 
 def _value_at(samples: list[tuple[int, float]], at_s: int) -> float:
-    """Of a counter whose samples rise in time: it grows evenly from one to the next, and rests behind the last."""
+    """The value of a counter whose samples rise in time: it grows evenly from one to the next, and rests behind the last."""
     after = bisect_right(samples, (at_s, math.inf))
     if after == len(samples) or after == 0:
         return samples[max(0, after - 1)][1]

@@ -2,7 +2,7 @@
 
 May touch:  ClusterClient.            Must not touch: HTTP, the admin service.
 Invariants: one call reads at most SCAN_RECORDS_MAX records and SCAN_S_MAX seconds, and returns how far it came; the cursor that
-            it returns goes on exactly there; control batches are no records.
+            it returns continues exactly there; control batches are no records.
 Read next:  pages.py.
 """
 
@@ -31,10 +31,10 @@ LIMIT_MAX = 500
 SCAN_RECORDS_MAX = 50_000
 SCAN_S_MAX = 3.0
 WINDOW_RECORDS = 1_000
-"""Of each partition, the first window of a search."""
+"""Records of each partition in the first window of a search."""
 FETCH_BYTES_MAX = 1 << 20
 SHOWN_BYTES_MAX = 20_000
-"""Of one key or value; the rest is cut, with a mark."""
+"""The most bytes of one key or value; the rest is cut, with a mark."""
 HEX_BYTES = 16
 """On a line of a hexadecimal dump."""
 FIELDS_MAX = 16
@@ -92,7 +92,7 @@ async def bounds_until(client: ClusterClient, topic: str, known: Bounds, until: 
 
 
 async def _offsets_at(client: ClusterClient, topic: str, known: Bounds, moment_ms: int) -> dict[int, int]:
-    """Of each partition the first offset that is as late; its end where none is."""
+    """The first offset of each partition that is as late; its end where none is."""
     listed = await client.list_offsets(dict.fromkeys((TopicPartition(topic, each) for each in known), moment_ms))
     found = {each.partition: int(offset.offset) for each, offset in listed.items()}
     return {partition: found[partition] if found[partition] >= 0 else end for partition, (_, end) in known.items()}
@@ -117,7 +117,7 @@ async def browse(
         wanted: which records match; None: every record, and the first window is a page.
 
     Returns `records`, in the order in which they were met, `scanned`, `left` (records that were not looked at), `total` (all
-    between the bounds), `reached_ms` (the time of the last record that was looked at), `is_done`, and `cursor`, which goes on.
+    between the bounds), `reached_ms` (the time of the last record that was looked at), `is_done`, and `cursor`, which continues.
     Raises KafkaError, OSError.
     """
     taken = {

@@ -36,7 +36,7 @@ GROUPS_PER_PAGE = 50
 TRANSACTIONS_PER_PAGE = 100
 LAGS_SHOWN = 6
 CHARTS_MAX = 12
-"""Of the brokers' page: of more brokers the first."""
+"""The most charts of the brokers' page: of more brokers the first."""
 ALL_RECORDS = ("Records produced", "records/s", sampler.ALL, sampler.RECORDS)
 
 

@@ -24,7 +24,7 @@ def page_of(rows: Sequence[Any], query: Query, size: int) -> tuple[int, int, lis
 
 
 def number_of(text: str, name: str) -> int:
-    """Of a text in an address. Raises WrongUsage, with the name of what it should be."""
+    """The number that a text in an address is. Raises WrongUsage, with the name of what it should be."""
     if not text.isdecimal():
         raise WrongUsage(f"{name} is a number from 0 on, not {text!r}")
     return int(text)

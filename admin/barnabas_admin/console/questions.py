@@ -19,7 +19,7 @@ from barnabas_wire.rpc import admin_pb2
 
 
 def known(number: int) -> int | None:
-    """Of a number for which the cluster says -1 where it is not known."""
+    """The number, or None where the cluster says -1, which is not known."""
     return number if number >= 0 else None
 
 

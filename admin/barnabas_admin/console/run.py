@@ -15,7 +15,7 @@ from barnabas_admin.errors import WrongUsage
 from barnabas_wire.run_journal import DETAILS, KINDS, Belief, Journal, Step
 
 RECORDS_SHOWN = 12
-"""Of the end of the log, as boxes: the same offsets at every node."""
+"""Records at the end of the log, as boxes: the same offsets at every node."""
 TIMELINE_UNITS = 1000
 TONES = {
     "fault": "bad",
@@ -26,7 +26,7 @@ TONES = {
     "unfence": "good",
     "operator": "operator",
 }
-"""Of the marks in the time line; the others are quiet, elections and new leaders stand out."""
+"""The colours of marks in the time line; the others are quiet, elections and new leaders stand out."""
 _CHANGES_SHOWN = tuple(field.name for field in fields(Belief) if field.name not in ("node", "life"))
 
 

@@ -24,11 +24,11 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 REST_S_MAX = 30 * 60
 SESSIONS_MAX = 200
 PROOF_S_MAX = 60
-"""For how long a session goes on after its user's password was changed or the user was deleted."""
+"""For how long a session continues after its user's password was changed or the user was deleted."""
 REFUSAL_PAUSE_S = 0.5
 """What a refused login waits for: a password is not guessed by the thousand."""
 LOGINS_AT_ONCE = 4
-"""Of one address, the pauses after refusals included."""
+"""Sign-ins at once of one address, the pauses after refusals included."""
 LOGINS_AT_ONCE_OF_ALL = 16
 """That the cluster is asked at a time."""
 
@@ -124,7 +124,7 @@ class SignIn:
 
     async def _is_let_in(self, session: Session) -> bool:
         """Whether the cluster takes the login still. A cluster that does not answer is no reason to sign in again."""
-        for _ in range(2):  # the first may tell of a token that has ended, and the second logs in anew
+        for _ in range(2):  # the first may tell of a token that has ended, and the second logs in again
             try:
                 await session.cluster.admin(AdminClient.describe_cluster)
             except KafkaError as error:

@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 async def look(
     host: str, port: int, security: ClientSecurity, *, broker_id: int | None = None, timeout_s: float = LOOK_S
 ) -> Seen:
-    """Come to that address as a client with this security would. broker_id: who is said to listen there."""
+    """Come to that address as a client with this security would. broker_id: the node that is said to listen there."""
     where = address_of(host, port)
     loop = asyncio.get_running_loop()
     try:

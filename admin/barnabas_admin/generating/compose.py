@@ -30,7 +30,7 @@ IMAGE = f"barnabas:{__version__}"
 INSIDE_PORT = 9100
 """Of a host's first broker, between containers; its others follow."""
 OUTSIDE_PORT = 19092
-"""Of the first node, on the host's loopback; the others follow."""
+"""The port of the first node, on the host's loopback; the others follow."""
 
 
 def compose_files(

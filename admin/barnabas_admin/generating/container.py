@@ -18,7 +18,7 @@ METRICS_PORT = 9464
 INTERNAL_PORT = 9091
 """Between brokers, where clients' listeners are others."""
 EXTERNAL_PORT = 9094
-"""Of clients outside."""
+"""The port of clients outside."""
 CONSOLE_PORT = 8080
 
 PORTS = {

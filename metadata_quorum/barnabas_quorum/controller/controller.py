@@ -86,7 +86,7 @@ class Controller:
         self.committed = MetadataImage.EMPTY
         self.pending = MetadataImage.EMPTY
         self.epoch: Epoch = NO_EPOCH
-        """Of this leadership; -1 while not active."""
+        """The epoch of this leadership; -1 while not active."""
         self.next_offset = Offset(0)
         """The offset of the first record of the next result; meaningful while active."""
         self.wall_ms = 0

@@ -1,4 +1,4 @@
-"""Eligible leader replicas: who, outside the ISR, is known to hold every committed record (KIP-966).
+"""Eligible leader replicas: which replicas outside the ISR are known to hold every committed record (KIP-966).
 
 May touch:  its arguments.            Must not touch: the image as a whole, everything that waits.
 Invariants: ELR and ISR have no member in common; there is an ELR only while the ISR is smaller than the effective

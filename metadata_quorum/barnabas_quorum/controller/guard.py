@@ -54,7 +54,7 @@ _CONFIG_RESOURCES: dict[ConfigResourceType, AclResourceType] = {
 
 
 class RequestGuard:
-    """Of one controller. Belongs to the control lane."""
+    """What one controller admits. Belongs to the control lane."""
 
     def __init__(self, authorizer: Authorizer, *, on_verdict: OnVerdict | None = None) -> None:
         self._authorizer = authorizer

@@ -240,7 +240,7 @@ def _assignments(image: MetadataImage, topic: CreatableTopic, context: DecisionC
 
 def _check_may_grow(topic: TopicImage) -> None:
     """Coordinators find a group or a transactional id by its hash modulo the count: with another count they would look for nearly
-    all of them where nothing is, and begin anew there. Kafka lets such a topic grow."""
+    all of them where nothing is, and begin again there. Kafka lets such a topic grow."""
     if topic.name in INTERNAL_TOPICS:
         raise KafkaError.of(
             ErrorCode.INVALID_PARTITIONS,

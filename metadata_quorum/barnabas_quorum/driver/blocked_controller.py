@@ -51,7 +51,7 @@ class BlockedController:
         self._loader: MetadataLoader | None = None
         self._waiters: deque[_Waiter] = deque()
         self.written_offset = NO_OFFSET
-        """Of the last sign-off that was proposed here."""
+        """The offset of the last sign-off that was proposed here."""
 
     def attach(self, loader: MetadataLoader) -> None:
         """Whose image may be blocked."""

@@ -33,7 +33,7 @@ from barnabas_wire.kafka.ids import BrokerId, Offset
 from barnabas_wire.records.batch import crc_is_valid, read_header
 
 HISTORY_BYTES_MAX = 64 * 1024 * 1024
-"""Of log that one question reads: some seconds of work in slices."""
+"""Bytes of log that one question reads: some seconds of work in slices."""
 SLICE_BYTES = 64 * 1024
 """Read, opened and filtered between two rests: a few milliseconds."""
 ENTRIES_MAX = 20_000

@@ -13,7 +13,7 @@ Not obvious
   commit, in `_waiters`.
 - The quorum may have committed what we failed with NOT_CONTROLLER. The asker asks the next controller, which knows.
 - A heartbeat counts when it arrives, before any decision and any commit: a quorum that stalls must not make the brokers
-  look dead to the controller once it goes on.
+  look dead to the controller once it continues.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ class ControllerDriver:
         self._periodic.on_commit()
 
     def _on_blocked_change(self) -> None:
-        """The loader stopped at a bad record, has read on behind it, or goes on."""
+        """The loader stopped at a bad record, has read on behind it, or continues."""
         blocked = self._blocked.blocked
         if blocked is not None and not self._was_blocked:
             self._was_blocked = True

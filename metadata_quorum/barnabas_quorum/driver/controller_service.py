@@ -69,7 +69,7 @@ class ControllerService:
             logger.exception("%s broke an invariant", verb.method)
             raise
         except Exception:
-            # the edge of one connection: a bug that this call found; the node goes on
+            # the edge of one connection: a bug that this call found; the node continues
             logger.exception("%s failed", verb.method)
             failed = KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, f"{verb.method} failed; see the controller's log")
             return verb.answer_type(fault=fault_of(failed))

@@ -21,7 +21,7 @@ class ControllerDriverStats:
     decisions: int = 0
     refusals: int = 0
     failed_decisions: int = 0
-    """Of these, bugs: the decision raised what none may, or its records do not fit the metadata."""
+    """How many of these are bugs: the decision raised what none may, or its records do not fit the metadata."""
     records_proposed: int = 0
     heartbeats: int = 0
     brokers_fenced: int = 0

@@ -43,7 +43,7 @@ class ImageDifference:
     before: MetadataImage
     after: MetadataImage
     records: int
-    """Of data, between the two."""
+    """Records of data, between the two."""
     changes: list[ImageChange]
 
 

@@ -48,7 +48,7 @@ class Incarnation(NamedTuple):
 
 
 FIRST = Incarnation(0, ZERO_UUID)
-"""Of a quorum that was never recovered."""
+"""The incarnation of a quorum that was never recovered."""
 
 
 CONFLICTS_MAX = 16
@@ -94,7 +94,7 @@ class IncarnationGuard:
         on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`may_lead`: it votes, or was removed and leads or may run for election all the same: in another incarnation, former voters
-        that begin anew there could elect it by its former log.
+        that begin again there could elect it by its former log.
         `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is called once for
         each incarnation that was recovered beside this one."""
         self.current = current
@@ -118,7 +118,7 @@ class IncarnationGuard:
             self._agreeing.add(replica)
 
     def take_agreeing(self) -> set[ReplicaKey]:
-        """Who has been noted since this was last called."""
+        """The voters that were noted since this was last called."""
         agreeing, self._agreeing = self._agreeing, set()
         return agreeing
 

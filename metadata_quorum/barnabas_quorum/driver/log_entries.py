@@ -87,7 +87,7 @@ def is_no_op(data: bytes) -> bool:
 
 
 def offsets_of(batch: Buffer, header: BatchHeader, *, with_noops: bool) -> list[Offset]:
-    """Of the entries that entries_of gives, without opening a record; with or without the no-ops among them."""
+    """The offsets of the entries that entries_of gives, without opening a record; with or without the no-ops among them."""
     try:
         if header.is_control:
             return [Offset(offset) for offset, _, _ in control_records(batch)]
@@ -111,7 +111,7 @@ def _open(data: bytes) -> Record | OtherContent:
         return _NO_OP_RECORD
     try:
         return decode(data)
-    except Exception as error:  # a reader of damaged logs goes on behind whatever it meets
+    except Exception as error:  # a reader of damaged logs continues behind whatever it meets
         return OtherContent(BAD, {"error": str(error), "size": len(data), "digest": digest_of_record(data).hex()})
 
 

@@ -20,7 +20,7 @@ Longer than the interval of the no-op records, each of whose flushes notes the o
 
 
 class LogFlush:
-    """Of one replica's log."""
+    """Flushes one replica's log."""
 
     def __init__(self, *, log: RaftLog, stats: Stats, post: Callable[[Flushed], None]) -> None:
         """post: gets the end of each flush."""

@@ -3,7 +3,7 @@ operator or for themselves.
 
 May touch:  asyncio, the Transport.   Must not touch: the rules (raft/membership.py), the log.
 Invariants: nobody becomes a voter whose address does not answer with the very id and directory that is named, or which
-            cannot speak the finalized kraft.version; kraft.version rises only when it is asked for; who asks is checked by the
+            cannot speak the finalized kraft.version; kraft.version rises only when it is asked for; the asker is checked by the
             leader before it looks at anything, and again when the change begins.
 Read next:  ../raft/membership.py; node.py.
 """
@@ -92,7 +92,7 @@ class VoterChanges:
 
     @property
     def identity(self) -> ReplicaIdentity:
-        """Who this replica is, for a leader that is asked to let it vote."""
+        """What this replica is, for a leader that is asked to let it vote."""
         return ReplicaIdentity(self._core.me, 0, KRAFT_VERSION)
 
     async def handle(self, change: VoterChange, *, principal: str, client_host: str = "") -> VoterChangeAnswer:

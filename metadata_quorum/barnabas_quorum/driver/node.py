@@ -301,7 +301,7 @@ class QuorumNode:
 
     @property
     def identity(self) -> ReplicaIdentity:
-        """Who this replica is, for a leader that is asked to let it vote."""
+        """What this replica is, for a leader that is asked to let it vote."""
         return self._changes.identity
 
     async def change_voters(

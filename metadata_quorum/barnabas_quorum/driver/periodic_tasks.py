@@ -291,5 +291,5 @@ class PeriodicTasks:
                 self.on_sessions_changed()
                 return
             refusals = refusals + 1 if await self._probe.is_refused(broker.endpoints) else 0
-            # the state is looked at anew above, whatever happened during the probe
+            # the state is looked at again above, whatever happened during the probe
             delay_ms = 0 if refusals == PROBE_REFUSALS else PROBE_INTERVAL_MS

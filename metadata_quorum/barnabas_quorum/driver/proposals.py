@@ -32,7 +32,7 @@ class _Proposal(NamedTuple):
 
 
 class Proposals:
-    """Of one quorum member. Times in seconds of its own clock."""
+    """What one quorum member proposes. Times in seconds of its own clock."""
 
     def __init__(self, core: QuorumCore, *, linger_ms: float) -> None:
         self._core = core

@@ -68,7 +68,7 @@ def describe_quorum(
         )
 
     # An epoch keeps its leader's name until another epoch begins, and without a majority none does (KIP-996): who lost the
-    # leader goes on naming it for ever, and must not report that there is one. Whom it has fetched from is lost with the fetch
+    # leader continues naming it for ever, and must not report that there is one. Whom it has fetched from is lost with the fetch
     # timer, not with one request; whom it goes back to in vain, at once.
     is_led = isinstance(role, Leader) or (
         isinstance(role, Follower) and (role.has_fetched or role.leader not in unreached)

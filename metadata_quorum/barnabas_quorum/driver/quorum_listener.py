@@ -1,4 +1,4 @@
-"""Who consumes the metadata log: what the quorum calls on every node.
+"""The consumer of the metadata log: what the quorum calls on every node.
 
 May touch:  nothing.                  Must not touch: everything.
 Invariants: each committed offset comes once per process start, in order.
@@ -16,14 +16,14 @@ from barnabas_wire.kafka.ids import Offset
 
 
 class QuorumListener(Protocol):
-    """Who consumes the metadata log: the loader on every node, and the controller driver on a controller."""
+    """The consumer of the metadata log: the loader on every node, and the controller driver on a controller."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         """Committed data batches in offset order; each offset once per process start. Control records are left out."""
         ...
 
     def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
-        """A snapshot takes the place of everything below its end; on_commit goes on from there. Done step by step: each
+        """A snapshot takes the place of everything below its end; on_commit continues from there. Done step by step: each
         `next` is a short one, and it counts when the iterator ends. May be given up for a newer one. Never on a leader
         that was announced. Raises DamagedSnapshot."""
         ...

@@ -38,4 +38,4 @@ class Stats:
     """Writes to the log, before the flush."""
     flush_s: Histogram = field(default_factory=Histogram)
     commit_s: Histogram = field(default_factory=Histogram)
-    """Of own proposals, from propose to the high watermark passing them."""
+    """Times of own proposals, from propose to the high watermark passing them."""

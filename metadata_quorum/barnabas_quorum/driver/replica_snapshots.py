@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaSnapshots:
-    """Of this replica."""
+    """The snapshots of this replica."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ReplicaSnapshots:
         self.downloading: SnapshotId | None = None
         """Whose part this download has written: it goes when it is installed, or when the core gives it up."""
         self._lost_end = Offset(0)
-        """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
+        """The end of the newest snapshot that was found bad: the voter sets that were read begin there."""
 
     async def install(self, install: SnapshotInstall) -> None:
         """A download is complete: it replaces the log, and its image the listener's."""

@@ -1,4 +1,4 @@
-"""A snapshot on its way into the listener: step by step, so that the node goes on voting, fetching and answering.
+"""A snapshot on its way into the listener: step by step, so that the node continues voting, fetching and answering.
 
 May touch:  the RaftLog, the listener.     Must not touch: asyncio, the core.
 Invariants: a newer snapshot takes the place of one that is being loaded; it counts when its last step is done; an older one

@@ -38,9 +38,9 @@ class SnapshotSource(NamedTuple):
     """An image to be written, as the listener has it now. It must not change while it is written."""
 
     last_offset: Offset
-    """Of the last record in it, which ends its batch."""
+    """The offset of the last record in it, which ends its batch."""
     epoch: Epoch
-    """Of that record."""
+    """The epoch of that record."""
     timestamp_ms: int
     """When that record was appended."""
     groups: Iterator[Sequence[bytes]]
@@ -57,7 +57,7 @@ class LoadedSnapshot:
         self.epoch: Epoch = snapshot_id.epoch
         self.is_only = is_only
         self.size_bytes = 0
-        """Of the file; known once the first group was read."""
+        """The size of the file; known once the first group was read."""
         self._log = log
         self._records: SnapshotRecords | None = None
 
@@ -91,7 +91,7 @@ class SnapshotStats:
     sent: int = 0
     """Downloads by others that reached the end."""
     last_bytes: int = 0
-    """Of the last one that was taken or loaded; so the next two."""
+    """The bytes of the last one that was taken or loaded; so the next two."""
     last_ms: float = 0.0
     """How long writing the last one took."""
     last_end_offset: int = -1

@@ -1,7 +1,7 @@
 """How a replica of the quorum reaches the others, whatever carries its messages.
 
 May touch:  nothing, it is an interface.   Must not touch: gRPC (grpc_transport.py), sockets.
-Invariants: an answer belongs to its own request; who does not answer is PeerUnreachable, whatever the reason.
+Invariants: an answer belongs to its own request; a node that does not answer is PeerUnreachable, whatever the reason.
 Read next:  grpc_transport.py; node.py, which asks by it.
 """
 

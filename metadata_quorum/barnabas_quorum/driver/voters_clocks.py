@@ -19,7 +19,7 @@ UNKNOWN_MS = -1
 HEARD_FOR_MS = 30_000
 """A voter's clock counts for so long after its last fetch."""
 AGREEMENT_MS = 60_000
-"""Of an even number the two in the middle must be this close to each other."""
+"""With an even number the two in the middle must be this close to each other."""
 
 
 def median_skew_ms(skews_ms: Sequence[int], *, voters: int) -> int | None:

@@ -69,9 +69,9 @@ class LiveFacts:
     session_timeout_ms: int = 3000
     disconnect_grace_ms: int = 1000
     sessions: Mapping[BrokerId, SessionFact] = field(default_factory=dict)
-    """Of brokers that it has heard of, or that were in service when it took over."""
+    """The sessions of brokers that it has heard of, or that were in service when it took over."""
     reach: Reach = Reach.UNKNOWN
-    """Of the broker that is asked about."""
+    """Whether the broker that is asked about can be reached."""
 
 
 def explain_broker(
@@ -299,7 +299,7 @@ def is_silent(session: SessionFact, live: LiveFacts) -> bool:
 def _why_silent(
     broker: BrokerRegistration, reach: Reach, where: str, start: NextStep, forget: NextStep
 ) -> tuple[str, tuple[NextStep, ...]]:
-    """Of a broker that is not connected to the active controller: only a refused connection says that its process is down."""
+    """Why a broker is silent that is not connected to the active controller: only a refused connection says that its process is down."""
     if reach is Reach.REFUSED:
         return f"It does not heartbeat: its host answers, and no process listens at {where}.", (start, forget)
     if reach is Reach.LISTENS:

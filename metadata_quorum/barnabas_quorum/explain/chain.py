@@ -29,7 +29,7 @@ class Cause:
     is_guess: bool = False
     """The reason is inferred from neighbours in the log or from what is seen live."""
     offset: Offset = NO_OFFSET
-    """Of its record in the metadata log."""
+    """The offset of its record in the metadata log."""
     timestamp_ms: int = -1
     """Wall clock of the active controller; -1 = unknown."""
 

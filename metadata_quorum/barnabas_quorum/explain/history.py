@@ -163,7 +163,7 @@ def _takes_away(entry: LogEntry) -> bool:
 
 
 def leader_at(history: Iterable[LogEntry], offset: Offset) -> BrokerId:
-    """Who was the active controller at that offset; -1 when the log does not say."""
+    """The active controller at that offset; -1 when the log does not say."""
     found = NO_BROKER
     for entry in history:
         if entry.offset > offset:

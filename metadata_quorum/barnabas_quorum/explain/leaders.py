@@ -42,7 +42,7 @@ class ControllerReport:
     high_watermark: Offset
     voters: VoterSet
     incarnation: str = ""
-    """Of the quorum; empty = never recovered."""
+    """The quorum's incarnation; empty = never recovered."""
     unreached: frozenset[BrokerId] = frozenset()
     """Voters to which its last request failed, however long ago: who follows a leader asks nobody else."""
     recovered_beside: tuple[str, ...] = ()
@@ -400,7 +400,7 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
 
 
 def _refusals(report: ControllerReport, reports: Sequence[ControllerReport], voters: VoterSet) -> str:
-    """Who would not vote for it, and why; empty when it is no voter, or everybody would."""
+    """The voters that would not vote for it, and why; empty when it is no voter, or everybody would."""
     if report.key not in voters:
         return ""
     refused = [f"{voter} ({why})" for voter, why in sorted(votes_for(report, reports, voters).items()) if why]

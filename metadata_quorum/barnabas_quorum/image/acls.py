@@ -27,7 +27,7 @@ from barnabas_wire.kafka.ids import Uuid
 WILDCARD = "*"
 """The resource name of a literal ACL, or its host, that means every one."""
 USER_TYPE = "User"
-"""Of every principal that a listener gives."""
+"""The type of every principal that a listener gives."""
 
 
 def normal_host(text: str) -> str:

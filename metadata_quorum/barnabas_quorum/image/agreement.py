@@ -28,7 +28,7 @@ class Comparison(NamedTuple):
     """What came of one ImageHashRecord."""
 
     offset: Offset
-    """Of that record; the image compared ends right before it."""
+    """The offset of that record; the image compared ends right before it."""
     timestamp_ms: int
     """When the active controller appended it."""
     own: tuple[PartHash, ...]

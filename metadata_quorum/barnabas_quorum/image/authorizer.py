@@ -142,7 +142,7 @@ class Authorizer:
 
     @property
     def super_users(self) -> frozenset[str]:
-        """Who may do everything."""
+        """Principals that may do everything."""
         return self._super_users
 
     def follow(self, entries: Mapping[Uuid, AccessControlEntry]) -> None:

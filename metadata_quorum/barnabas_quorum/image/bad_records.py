@@ -40,7 +40,7 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 
 DIGEST_BYTES = 16
 HEAD_BYTES = 24
-"""Of a bad record, as it is shown: enough to see what it was meant to be."""
+"""The first bytes of a bad record, as it is shown: enough to see what it was meant to be."""
 FOLLOWING_MAX = 50
 """Most records that are listed as bad once the first is passed over."""
 ENTITY_CHARACTERS_MAX = 400

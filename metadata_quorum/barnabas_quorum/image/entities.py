@@ -1,4 +1,4 @@
-"""The entities of an image, one by one: to count the hash anew, and to find the one that differs.
+"""The entities of an image, one by one: to count the hash again, and to find the one that differs.
 
 May touch:  metadata.py, hashing.py.   Must not touch: asyncio, clock, files, the log.
 Invariants: an entity has one name, the same on all nodes; nothing here is on the way of a record.
@@ -24,7 +24,7 @@ class Entity(NamedTuple):
 
 
 def hash_of(image: MetadataImage) -> ImageHash:
-    """The hash from every entity anew: for checks of what was kept up. Takes seconds for 100 000 partitions."""
+    """The hash from every entity again: for checks of what was kept up. Takes seconds for 100 000 partitions."""
     sums = [0] * len(PARTS)
     for _ in recompute(image, sums):
         pass

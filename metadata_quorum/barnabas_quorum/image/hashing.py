@@ -3,7 +3,7 @@
 May touch:  record_codec, the parts of image/.   Must not touch: asyncio, clock, files, the log.
 Invariants: equal content gives an equal hash, in whatever deltas it came; a change costs what changed, however big the
             image is; every field of every entity counts.
-Read next:  metadata.py, whose apply() keeps it up; entities.py, which counts it anew; loader.py, which compares it.
+Read next:  metadata.py, whose apply() keeps it up; entities.py, which counts it again; loader.py, which compares it.
 
 An entity is what one record of a snapshot states: a topic, a partition, a broker, one config key. Each part of the image
 hashes to the sum, modulo 2^128, of the BLAKE2b digests of its entities. A sum needs neither order nor a tree: one changed
@@ -13,7 +13,7 @@ Not obvious
 - A sum of digests finds accidents: bugs, rot, a record that one node replayed otherwise. It is no seal against somebody who
   may choose entities at will (sums of many chosen digests can be made to collide).
 - Before and after are taken from the two images, not from the delta: an apply() that loses something shows.
-- What is kept up is right only for entities that changes named. `hash_of` (entities.py) counts all anew and finds the others, such as
+- What is kept up is right only for entities that changes named. `hash_of` (entities.py) counts all again and finds the others, such as
   an entity that was altered in place.
 - Nodes compare only when FORMAT is the same; whoever changes what is hashed raises it.
 """
@@ -42,7 +42,7 @@ from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
 from barnabas_wire.kafka.ids import Uuid
 
 FORMAT = 1
-"""Of what is hashed and how."""
+"""The version of what is hashed and how."""
 PARTS = ("features", "cluster", "topics", "configs", "producer_ids", "acls", "quotas", "scram", "tokens")
 HASH_BYTES = 16
 LISTS_MAX = 50_000

@@ -105,7 +105,7 @@ class MetadataLoader:
         self.stats = LoaderStats()
         self._delta = MetadataDelta(self.image)
         self._replayed = Position(self.image.offset, self.image.epoch, self.image.timestamp_ms)
-        """Of the last record replayed; ahead of the image while a transaction is open."""
+        """The position of the last record replayed; ahead of the image while a transaction is open."""
         self._waiting: list[CommittedRecords] = []
         """Committed batches that are not wholly in the image: those of an open transaction, or behind a bad record. In the
         second case they are what the log holds since the last snapshot, for nothing but sign-offs is written then."""
@@ -113,9 +113,9 @@ class MetadataLoader:
         self._may_end = self.image.offset
         """Last offset replayed so far at which an image may end: of a whole batch, outside of a transaction."""
         self._started_at = self.image.offset
-        """Of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
+        """The offset of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
         self._behind_blocked: MetadataImage | None = None
-        """What a snapshot makes without its bad records: the image to go on from once all of them are signed off. None when
+        """What a snapshot makes without its bad records: the image to continue from once all of them are signed off. None when
         there are too many, and nothing but another snapshot helps."""
         self._bad_in_snapshot: list[BadRecord] = []
         """Those that are not signed off yet; any, and the snapshot blocks this node."""
@@ -137,7 +137,7 @@ class MetadataLoader:
 
     @property
     def can_be_signed_off(self) -> bool:
-        """Whether the image can go on without the records that block it."""
+        """Whether the image can continue without the records that block it."""
         return not self._bad_in_snapshot or self._behind_blocked is not None
 
     @property
@@ -283,7 +283,7 @@ class MetadataLoader:
             self._tell_observers()
 
     def start_at(self, image: MetadataImage) -> None:
-        """Go on from an image that came from elsewhere (a snapshot); whoever brings it informs the publishers."""
+        """Continue from an image that came from elsewhere (a snapshot); whoever brings it informs the publishers."""
         self.image = image
         self._start_from(image.offset)
 
@@ -298,7 +298,7 @@ class MetadataLoader:
         self._begin_again()
 
     def _take_image_behind_blocked(self) -> bool:
-        """Go on from the snapshot without its bad records, if all of them are known and signed off."""
+        """Continue from the snapshot without its bad records, if all of them are known and signed off."""
         while (
             self._bad_in_snapshot
             and self.can_be_signed_off

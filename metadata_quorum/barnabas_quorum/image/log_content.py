@@ -22,7 +22,7 @@ class CommittedRecords(Protocol):
 
     @property
     def epoch(self) -> Epoch:
-        """Of the leader that appended it."""
+        """The epoch of the leader that appended it."""
 
     @property
     def append_timestamp_ms(self) -> int:
@@ -42,7 +42,7 @@ class SnapshotContent(Protocol):
 
     @property
     def epoch(self) -> Epoch:
-        """Of that record."""
+        """The epoch of that record."""
 
     @property
     def timestamp_ms(self) -> int:

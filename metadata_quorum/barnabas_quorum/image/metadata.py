@@ -65,7 +65,7 @@ class MetadataImage:
     EMPTY: ClassVar[MetadataImage]
 
     offset: Offset
-    """Of the last record in it; -1 in the empty image."""
+    """The offset of the last record in it; -1 in the empty image."""
     epoch: Epoch
     """Controller epoch of that record."""
     timestamp_ms: int
@@ -80,7 +80,7 @@ class MetadataImage:
     scram: ScramImage
     tokens: TokensImage
     hash: ImageHash = field(default=EMPTY_HASH, compare=False)
-    """Of the content, kept up by every delta: equal on all nodes at equal offset (C1)."""
+    """The hash of the content, kept up by every delta: equal on all nodes at equal offset (C1)."""
 
     def to_records(self) -> Iterator[Record]:
         """Records that, replayed on the empty image, give this content; in one canonical order."""

@@ -32,7 +32,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionIndex:
-    """Of all topics of one image."""
+    """An index of the partitions of all topics of one image."""
 
     partition_count: int = 0
     replica_counts: Mapping[BrokerId, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who receives each new image: the one interface between metadata and the rest of a node.
+"""The receiver of each new image: the one interface between metadata and the rest of a node.
 
 May touch:  image/metadata.py.   Must not touch: everything else.
 Invariants: publishers are a fixed list, called in its order, each once per delta; none is skipped.
@@ -15,7 +15,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 class Publisher(Protocol):
     """Takes in metadata changes. An exception from it stops the node, logged with its traceback.
 
-    Kafka's brokers count it (metadata-apply-error-count) and go on, its controllers stop; here what is to be expected is dealt
+    Kafka's brokers count it (metadata-apply-error-count) and continue, its controllers stop; here what is to be expected is dealt
     with where it arises: a record that cannot be replayed holds the image (bad_records.py), a setting that a newer node wrote
     leaves the default, a directory that fails goes offline at whatever operation (tests/replication/test_storage_errors.py), a
     decision that fails is refused. What is left are bugs and broken laws, behind which nobody knows what half was taken: a

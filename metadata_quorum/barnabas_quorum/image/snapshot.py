@@ -136,7 +136,7 @@ def in_one_go(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
 
 def image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage | None, list[BadRecord]]]:
     """What a snapshot makes, without the records that cannot be replayed, and those; no image when there are too many. Loads it
-    anew for each of them, so that nothing half done is left. Raises UnreplayableSnapshot when no image comes of it."""
+    again for each of them, so that nothing half done is left. Raises UnreplayableSnapshot when no image comes of it."""
     bad: dict[int, BadRecord] = {}
     while len(bad) <= FOLLOWING_MAX:
         try:

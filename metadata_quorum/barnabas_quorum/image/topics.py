@@ -58,7 +58,7 @@ class TopicsImage:
 
     @property
     def partition_count(self) -> int:
-        """Of all topics."""
+        """How many partitions all topics have."""
         return self.index.partition_count
 
     @property
@@ -208,7 +208,7 @@ class TopicsDelta:
                 self.topic_delta(names[name]).changed[index] = partition.after_recovery(record.epoch_gap)
 
     def _partitions(self, topic_id: Uuid) -> list[tuple[int, PartitionRegistration]]:
-        """Of a living topic, as they are now, by number."""
+        """The partitions of a living topic, as they are now, by number."""
         before, delta = self.image.get_by_id(topic_id), self.changed.get(topic_id)
         partitions = {**(before.partitions if before is not None else {}), **(delta.changed if delta else {})}
         return sorted(partitions.items())

@@ -1,7 +1,7 @@
 """Where a client's bearer token comes from: a file that somebody renews, or a token endpoint (RFC 6749, 4.4).
 
 May touch:  the file, and the endpoint over HTTPS, at a login.      Must not touch: Kafka's listeners.
-Invariants: a token is asked for anew before it ends; no secret and no token is in an error or a repr; no answer is followed
+Invariants: a token is asked for again before it ends; no secret and no token is in an error or a repr; no answer is followed
             elsewhere, where the secret would go too.
 Read next:  security.py, whose OAUTHBEARER login sends it (RFC 7628, KIP-768).
 
@@ -26,7 +26,7 @@ ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 1 << 20
 USED_SHARE = 0.8
-"""Of a token's life; then the endpoint is asked again."""
+"""The share of a token's life in which it is used; then the endpoint is asked again."""
 
 
 def token_source(url: str, options: Mapping[str, str], *, authorities: str | None = None) -> Callable[[], str]:

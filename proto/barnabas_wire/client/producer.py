@@ -61,7 +61,7 @@ REQUEST_OVERHEAD_BYTES = 512
 
 
 class ProducerIdentity(NamedTuple):
-    """Who the sequences belong to; id -1 is nobody."""
+    """What the sequences belong to; id -1 is nobody."""
 
     id: int = -1
     epoch: int = -1
@@ -78,7 +78,7 @@ class RecordsSection(NamedTuple):
     """The codec, as in a batch's attributes."""
     record_count: int
     timestamp_ms: int
-    """Of every record in it."""
+    """The time of every record in it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: sockets, asyncio, the clock (a function that reads one is handed in).
 Invariants: nothing is retried past its deadline; what is retried may have been done already (a produce without producer id may be
-            written twice); a view is asked for anew before a partition is looked for again.
+            written twice); a view is asked for again before a partition is looked for again.
 Read next:  metadata.py, the view and the schedule; cluster.py and blocking.py, the drivers.
 
 A call is a generator. It yields what is to be asked of a broker and gets the answer sent in, or the error thrown in; it yields a pause
@@ -85,7 +85,7 @@ class FetchOptions(TypedDict, total=False):
     """How long the broker may wait for data, in milliseconds; 500 unless given."""
     is_read_committed: bool
     topic_id: Uuid | None
-    """The broker is asked by it, if it can be, so that a topic made anew under the name is never read."""
+    """The broker is asked by it, if it can be, so that a topic made again under the name is never read."""
     rack: str
     """Where this client is. A leader that knows a replica nearer to it sends it there (KIP-392)."""
 
@@ -263,7 +263,7 @@ class Routing:
         return self.retry(attempt)
 
     def retry(self, attempt: Callable[[RetrySchedule], Steps[T]], *, topics: Iterable[str] = ()) -> Steps[T]:
-        """Try, and try again; `topics` are asked for anew where it was their metadata that may be old."""
+        """Try, and try again; `topics` are asked for again where it was their metadata that may be old."""
         begun_s = self._now_s()
         schedule = RetrySchedule(now_s=begun_s, timeout_s=self._timeout_s)
         while True:

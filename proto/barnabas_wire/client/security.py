@@ -23,7 +23,7 @@ ITERATIONS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """Who this client is."""
+    """The name and the secret of this client."""
 
     mechanism: str
     """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""

@@ -220,4 +220,4 @@ class KafkaError(Exception):
 
 
 class InvariantViolated(AssertionError):
-    """A law of the house is broken: the node must stop rather than go on with wrong state."""
+    """A law of the house is broken: the node must stop rather than continue with wrong state."""

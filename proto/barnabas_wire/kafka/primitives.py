@@ -39,9 +39,9 @@ class MalformedMessage(KafkaError):
 
 
 STRING_BYTES_MAX = 0x7FFF
-"""Of a text, also of one with a compact length (Kafka's readers refuse longer ones)."""
+"""The most bytes of a text, also of one with a compact length (Kafka's readers refuse longer ones)."""
 TAGGED_FIELDS_MAX = 127
-"""Of one section. Kafka's largest has 4; each unknown one takes two bytes and is a turn of a loop."""
+"""The most fields of one section. Kafka's largest has 4; each unknown one takes two bytes and is a turn of a loop."""
 ELEMENTS_UNBOUNDED = 1 << 62
 
 

@@ -10,7 +10,7 @@ Not obvious
 - Numba keeps its cache beside the file of the function, or below ~/.cache when that is read-only, and raises at import when neither
   can be written (an installation by root used by an account without a home, as containers have). Then a private directory below
   the temporary one serves. It must be ours alone: what lies in a compile cache is executed.
-- The cache knows only the file of the function itself: who changes `varint` has to touch the files that use it.
+- The cache knows only the file of the function itself: whoever changes `varint` has to touch the files that use it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ_ONLY_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 def compiled(signature: Any) -> Callable[[Any], Any]:
     """numba.njit for one signature, its machine code kept where this process may write, if anywhere.
 
-    Without the interpreter's lock, so that a thread that fetches ahead goes on receiving.
+    Without the interpreter's lock, so that a thread that fetches ahead continues receiving.
     """
 
     def decorate(function: Any) -> Any:

@@ -272,7 +272,7 @@ def find_time(records: bytes, *, count: int, from_offset: int, from_ms: int) -> 
 
 
 class _LongNumber(Exception):
-    """A varint goes on beyond its type."""
+    """A varint continues beyond its type."""
 
 
 def _long(records: bytes, at: int, digits: int) -> tuple[int, int]:

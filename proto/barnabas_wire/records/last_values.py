@@ -43,7 +43,7 @@ class PendingValue(NamedTuple):
     """What a key will be once a transaction commits."""
 
     offset: Offset
-    """Of the batch."""
+    """The batch's base offset."""
     value: bytes | None
 
 

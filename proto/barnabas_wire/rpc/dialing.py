@@ -146,7 +146,7 @@ class TlsDialer:
 
 class EitherDialer:
     """For the time in which the listeners of a cluster go over from plain text to TLS, or back: each address is called as it speaks
-    now. Who sits between two nodes can keep them in plain text for as long as this is in use, which is what they had before.
+    now. Anybody between two nodes can keep them in plain text for as long as this is in use, which is what they had before.
 
     A node comes back speaking the other of the two: a channel that has lost its address therefore raises `generation`.
     """

@@ -18,9 +18,9 @@ CONNECT_MS_MAX = 2_000
 HANDSHAKE_TIMEOUT_KEY = "grpc.server_handshake_timeout_ms"
 HANDSHAKE_TIMEOUT_MS = 10_000
 CONNECTIONS_MAX_KEY = "grpc.max_allowed_incoming_connections"
-"""Of a server, from anywhere: gRPC knows no bound by address."""
+"""Connections of a server, from anywhere: gRPC knows no bound by address."""
 CONCURRENT_CALLS_MAX = 1_000
-"""Of one connection; a node has a few, an operator one."""
+"""Calls of one connection; a node has a few, an operator one."""
 
 _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -44,7 +44,7 @@ VISITOR_OPTIONS: tuple[tuple[str, int], ...] = (
     # or the back-off of one becomes the back-off of all.
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""Of a client that comes once and is not in a hurry to come back: connecting may take as long as its call."""
+"""Options of a client that comes once and is not in a hurry to come back: connecting may take as long as its call."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *VISITOR_OPTIONS,

@@ -9,7 +9,7 @@ from barnabas_wire.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class EndTxnRequest(Message):
-    """End the ongoing transaction. From v5 on the producer goes on with the id and epoch of the answer (KIP-890)."""
+    """End the ongoing transaction. From v5 on the producer continues with the id and epoch of the answer (KIP-890)."""
 
     API_KEY = ApiKey.END_TXN
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3

@@ -1,4 +1,4 @@
-"""Polls: who fetches one partition asks with the same bytes again and again, but for an offset or two.
+"""Polls: a client that fetches one partition asks with the same bytes again and again, but for an offset or two.
 
 May touch:  fetch_request.py.        Must not touch: the declared classes, the bytes of records.
 Invariants: what a poll is said to ask for is what fetch_request.py reads from the same bytes; an answer is byte for byte what

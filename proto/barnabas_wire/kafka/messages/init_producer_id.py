@@ -9,7 +9,7 @@ from barnabas_wire.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class InitProducerIdRequest(Message):
-    """Ask for a producer id; from v3 on also to go on with one after INVALID_PRODUCER_EPOCH.
+    """Ask for a producer id; from v3 on also to continue with one after INVALID_PRODUCER_EPOCH.
 
     v6 is for two-phase commit (KIP-939).
     """
@@ -19,7 +19,7 @@ class InitProducerIdRequest(Message):
 
     transactional_id: str | None = string(nullable="0+")  # null: idempotence without transactions
     transaction_timeout_ms: int = int32()  # then the coordinator aborts; no meaning without a transactional id
-    # What the producer holds so far, -1 for none. The id shows whether the transactional id expired and was taken anew
+    # What the producer holds so far, -1 for none. The id shows whether the transactional id expired and was taken again
     # meanwhile; an epoch other than the broker's is an error.
     producer_id: int = int64("3+", default=-1)
     producer_epoch: int = int16("3+", default=-1)

@@ -85,7 +85,7 @@ class BatchIndexAndErrorMessage:
 
 @dataclass(slots=True)
 class LeaderIdAndEpoch:
-    """Who leads now, for a client that came to the wrong broker (KIP-951)."""
+    """The leader now, for a client that came to the wrong broker (KIP-951)."""
 
     leader_id: int = int32("10+", default=-1)  # -1: not known
     leader_epoch: int = int32("10+", default=-1)

@@ -65,7 +65,7 @@ class ShareAcknowledgeRequest(Message):
 
 @dataclass(slots=True)
 class LeaderIdAndEpoch:
-    """Who leads now, for whoever asked the wrong broker."""
+    """The leader now, for a client that asked the wrong broker."""
 
     leader_id: int = int32()  # -1: not known
     leader_epoch: int = int32()
