@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -385,6 +387,19 @@ def test_a_name_of_a_topic_is_never_markup(console: Console) -> None:
     page = console.client.get("/topics", params={"q": "<script>alert(1)</script>"})
     assert page.status_code == 200
     assert "<script>alert" not in page.text
+
+
+def test_a_name_that_turns_the_direction_of_text_is_shown_as_it_is_written(
+    console: Console, cluster: LocalCluster
+) -> None:
+    name = "paid\u202egnp.exe"
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": name})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+    consumer.close()
+    for path in ("/groups", f"/groups/{quote(name)}"):
+        page = console.client.get(path).text
+        assert "paid\\u202egnp.exe" in page, path
+        assert "\u202e" not in re.sub(r"<[^>]*>", "", page), path
 
 
 def test_a_read_only_console_has_no_form(cluster: LocalCluster) -> None:
