@@ -53,6 +53,10 @@ FOUND_ONCE = [(ApiKey.ADD_PARTITIONS_TO_TXN, 5, ("transactions",))]
 """Greedy shapes (API, version, path) that a search at another size found."""
 
 
+LIFECYCLE = "barnabas_broker.metadata.lifecycle"
+"""Says that a busy machine let the data lane stand still."""
+
+
 def served_extremes(key: int) -> set[int]:
     """The lowest and the highest version that is served and declared."""
     api = registry.APIS[key]
@@ -60,10 +64,6 @@ def served_extremes(key: int) -> set[int]:
 
 
 @pytest.mark.attack("A5", "the greediest request of each API keeps to its bounds")
-LIFECYCLE = "barnabas_broker.metadata.lifecycle"
-"""Says that a busy machine let the data lane stand still."""
-
-
 async def test_the_greediest_request_of_each_api_keeps_to_the_handler_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
