@@ -11,7 +11,7 @@ from barnabas_replication.follower import fetcher_partitions
 from barnabas_replication.leader.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from tests.support.replicas import MiniCluster, batch, eventually
 
 PARTITIONS = 10
@@ -40,6 +40,14 @@ def test_a_session_goes_on_with_the_next_epoch_alone_and_for_one_registration() 
     with pytest.raises(KafkaError):
         sessions.take(asks(first.id, 2))
     assert epoch_after(SESSION_EPOCH_MAX) == 1
+
+
+def has_session(cluster: MiniCluster) -> bool:
+    """Whether the follower's fetches are of a session by now: before, each names all partitions."""
+    manager = cluster[2].manager
+    assert manager is not None
+    fetcher = manager.fetchers.fetcher_of(TopicPartition("first", 0))
+    return fetcher is not None and fetcher._partitions.session_id != 0
 
 
 async def at_rest(cluster: MiniCluster) -> None:
@@ -109,6 +117,7 @@ async def test_a_fetch_names_a_part_of_many_and_the_others_come_next(
     async with MiniCluster(tmp_path, brokers=2, fetch_wait_ms=3_600_000) as cluster:
         cluster.controller.create("first", partitions=6, replicas=(1, 2))
         assert (await cluster[1].produce("first", batch())).error is None
+        await eventually(lambda: has_session(cluster))
         cluster.fetches.clear()
         cluster.controller.create("t", partitions=20, replicas=(1, 2))
         for number in range(20):

@@ -49,6 +49,8 @@ def test_a_greedy_request_is_well_formed_and_as_large_as_its_bounds(key: int) ->
                         decode_request(key, version, body, elements_max=299)
 
 
+LIFECYCLE = "barnabas_broker.metadata.lifecycle"
+"""Says that a busy machine let the data lane stand still."""
 FOUND_ONCE = [(ApiKey.ADD_PARTITIONS_TO_TXN, 5, ("transactions",))]
 """Greedy shapes (API, version, path) that a search at another size found."""
 
