@@ -48,17 +48,14 @@ def test_however_the_stream_is_cut_the_frames_are_the_same(step: int, reuses_mem
         data, frames = data[: sum(SIZES[:4]) + 16], frames[:4]
     decoder = FrameDecoder(frame_bytes_max=1 << 20, reuses_memory=reuses_memory)
     assert fed(decoder, data, step) == frames
-    assert decoder.is_between_frames
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0\0\0", b"\0\0\0\x05", b"\0\0\0\x05abcd"])
 def test_a_tail_waits_for_its_rest(tail: bytes) -> None:
     decoder = FrameDecoder(frame_bytes_max=100)
     assert [bytes(frame) for frame in decoder.feed(b"\0\0\0\x01x" + tail)] == [b"x"]
-    assert not decoder.is_between_frames
     rest = (b"\0\0\0\x05abcde")[len(tail) :]
     assert [bytes(frame) for frame in decoder.feed(rest)] == [b"abcde"]
-    assert decoder.is_between_frames
 
 
 @pytest.mark.parametrize("reuses_memory", [False, True])

@@ -54,11 +54,6 @@ class ClientConnection(Generic[Token]):
         self.features: dict[str, int] = {}
         """Finalized feature levels, as far as the broker reports them."""
 
-    @property
-    def pending_count(self) -> int:
-        """Requests without an answer yet."""
-        return len(self._pending)
-
     def version_for(self, api_key: int) -> int:
         """Highest version of an API that the broker and these declarations share; UnsupportedVersion if there is none."""
         cls = message_classes(api_key)[0]

@@ -89,11 +89,6 @@ class FrameDecoder:
         self._size = 0
         self._filled = 0
 
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether every byte so far belonged to a complete frame."""
-        return self._body is None and not self._size_bytes
-
     def feed(self, data: Buffer) -> list[memoryview]:
         """Take the next bytes of the stream; returns the frames they complete. Raises MalformedMessage for a bad size."""
         view = data if isinstance(data, memoryview) else memoryview(data)

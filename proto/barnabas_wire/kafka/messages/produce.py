@@ -4,7 +4,7 @@ The declared classes serve clients and tests; the broker uses `parse_produce_req
 written by hand for every version because this is the hottest code of the house: they build no objects and touch no record.
 
 Not obvious:
-- ApiVersions must offer Produce from version 0 (ADVERTISED_MIN_VERSION) though nothing below 3 is served: librdkafka up to
+- ApiVersions must offer Produce from version 0 though nothing below 3 is served: librdkafka up to
   2.8 otherwise silently sends gzip, snappy and lz4 topics uncompressed (KAFKA-18659);
 - version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
 """
@@ -36,8 +36,6 @@ from barnabas_wire.kafka.primitives import (
 from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, records, string, struct, uuid
 from barnabas_wire.lazy_dataclass import dataclass
 
-ADVERTISED_MIN_VERSION = 0
-"""What ApiVersions says; see above."""
 REQUEST_ELEMENTS_MAX = 8_192
 """Most topics and partitions, counted together, that the broker takes in one request."""
 
