@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas_broker.api.services import BrokerServices
 from barnabas_coordination.group.streams.internal_topics import StatusCode
 from barnabas_quorum.image.features import GROUP_VERSION, STREAMS_VERSION, FeaturesImage
 from barnabas_quorum.image.rights import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC
@@ -48,6 +50,7 @@ async def served(*, has_topics: bool = True, level: int = 1, **config: Any) -> A
         await bench.lead()
         client = Client(bench)
         client.services.controller = bench.controller
+        client.services.ask = partial(BrokerServices.ask, client.services)
         client.services.config = SimpleNamespace(default_replication_factor=3)
         client.services.streams_topics = set()
         yield bench, client
