@@ -50,7 +50,7 @@ LOCK_S = 15
 """The shortest that both allow by default."""
 LOCKED = 300
 DELAYED = 10_000
-DELAY_FROM_S, DELAY_OVER_S = 6.0, 10.0
+DELAY_FROM_S, DELAY_OVER_S = 15.0, 10.0
 """When the first of the delayed records is due after the first is written, and within how long the others are."""
 CONSUMERS = 2
 VALUE = b"v" * 100
