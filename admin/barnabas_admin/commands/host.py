@@ -131,6 +131,7 @@ def resize(
     `brokers` in the properties file becomes N. Broken off, the same command continues, or the one with another number.
     """
     planned: list[int] = _ask(config, f"plan {count}")["brokers"]
+    registered = {broker.id for broker in patiently(lambda: invocation.admin.list_brokers()).brokers}
     present = _brokers(_ask(config, "status"))
     leaving = [broker for broker in present if broker not in planned]
     coming = [broker for broker in planned if broker not in present]
@@ -141,7 +142,8 @@ def resize(
         )
     moved = Moved(0, 0)
     if leaving:
-        moved = _shrink(invocation, leaving, config, throttle=throttle, wait_s_max=wait_s_max, yes=yes)
+        held = [broker for broker in leaving if broker in registered]
+        moved = _shrink(invocation, leaving, held, config, throttle=throttle, wait_s_max=wait_s_max, yes=yes)
     _write_brokers(config, count)
     if leaving or coming:
         talk("the host reads its properties anew")
@@ -183,15 +185,15 @@ def resize(
 def _shrink(
     invocation: Invocation,
     leaving: Sequence[int],
+    held: Sequence[int],
     config: Path,
     *,
     throttle: int | None,
     wait_s_max: float | None,
     yes: bool,
 ) -> Moved:
-    """Empty, stop and unregister these brokers; nothing is done where the others cannot take what they hold."""
-    registered = {broker.id for broker in patiently(lambda: invocation.admin.list_brokers()).brokers}
-    held = [broker for broker in leaving if broker in registered]
+    """Empty, stop and unregister these brokers, of which the cluster knows `held`; nothing is done where the others cannot take what
+    they hold."""
     plan, size = plan_leaving(invocation, held)
     if not yes:
         confirm(
