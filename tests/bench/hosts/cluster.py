@@ -222,6 +222,10 @@ class Hosts:
         """Of all processes that live; or of brokers, controllers or hosts alone."""
         return [pid for host in self.hosts for name, pid in host.pids().items() if name.startswith(role)]
 
+    def pid_of(self, broker_id: int) -> int:
+        """Of a broker that lives."""
+        return self.hosts[(broker_id - BROKER_ID) // self.brokers_per_host].pids()[f"broker-{broker_id}"]
+
     def start(self, host: Host) -> None:
         """Start a host that was killed, and wait for it."""
         host.launch(self._environment)

@@ -1,8 +1,8 @@
 """CPU for each MB of one host with 1 to 16 brokers: the same requests, the same load for each partition.
 
 May touch:  a host under test, its sockets.      Must not touch: broker code.
-Invariants: each broker leads PARTITIONS partitions of each row, with the same bytes and the same window; CPU is that of all brokers, what
-            they take at rest is measured beside it.
+Invariants: each broker leads PARTITIONS partitions of each row, with the same bytes and the same window; CPU is that of all brokers where
+            all are written to, and of the one that is read from; what they take at rest is measured beside it.
 Read next:  cluster.py; ../blaster.py.
 
 Work and rest. n brokers on this machine's few cores take n times as long for n times the bytes, and rest n-fold meanwhile; with a core
@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from tests.bench.blaster import Blast, Target, blast, drain, settle
@@ -38,6 +39,8 @@ REST_S = 5.0
 SETTLE_S = 3.0
 RUNS_AT_LEAST = 8
 """Partitions that a row writes at least, in runs one after another: one broker alone would be done in no time."""
+READS = 5
+"""Of each partition, one after another: the first finds a broker that had nothing to do while the others were read."""
 RATIO_MAX = 1.1
 REPLICAS = 3
 CORES = 16
@@ -218,10 +221,9 @@ def rest_of(hosts: Hosts) -> float:
 
 def _measure_row(hosts: Hosts, row: CostRow, rest: float) -> Cost:
     replicas = assignment(hosts.broker_ids, replicas=row.replicas)
-    runs = max(1, RUNS_AT_LEAST // len(replicas))
     pids = hosts.pids("broker")
-    cpu, seconds, size_bytes = 0.0, 0.0, 0
-    for _ in range(runs):
+    cpu, rested, seconds, size_bytes = 0.0, 0.0, 0.0, 0
+    for _ in range(max(1, RUNS_AT_LEAST // len(replicas))):
         topic = hosts.create(replicas)
         targets = [
             Target(HOST, hosts.kafka_port(leader), make_produce(row.load, topic, index, acks=-1))
@@ -229,22 +231,31 @@ def _measure_row(hosts: Hosts, row: CostRow, rest: float) -> Cost:
         ]
         settle(targets)
         frame = targets[0].frame
-        requests = row.partition_bytes // frame.value_bytes * len(targets)
-        with MemoryAtHand(hosts.directory, requests * frame.batch_bytes * row.replicas):
-            before = cpu_s(pids)
-            results = [blast(targets, requests=requests, window=row.window)]
-            used = cpu_s(pids) - before
+        each = row.partition_bytes // frame.value_bytes
+        with MemoryAtHand(hosts.directory, each * len(targets) * frame.batch_bytes * row.replicas):
+            runs = [_timed(pids, partial(blast, targets, requests=each * len(targets), window=row.window))]
         if row.is_fetched:
-            before = cpu_s(pids)
-            results = [_read(target, topic, index, requests // len(targets)) for index, target in enumerate(targets)]
-            used = cpu_s(pids) - before
-        cpu += used
-        seconds += sum(result.seconds for result in results)
-        size_bytes += sum(result.bytes for result in results)
+            runs = [
+                _timed([hosts.pid_of(leader)], partial(_read, target, topic, index, each))
+                for index, (target, (leader, *_)) in enumerate(zip(targets, replicas, strict=True))
+                for _ in range(READS)
+            ]
+        counted = 1 if row.is_fetched else len(pids)
+        for used, result in runs:
+            cpu += used
+            rested += rest * counted * result.seconds
+            seconds += result.seconds
+            size_bytes += result.bytes
         hosts.delete(topic)
-    work = cpu - rest * len(pids) * seconds
     megabytes = size_bytes / 1e6
-    return Cost(len(pids), cpu * 1e3 / megabytes, work * 1e3 / megabytes, rest, megabytes / seconds)
+    return Cost(len(pids), cpu * 1e3 / megabytes, (cpu - rested) * 1e3 / megabytes, rest, megabytes / seconds)
+
+
+def _timed(pids: Sequence[int], work: Callable[[], Blast]) -> tuple[float, Blast]:
+    """CPU seconds of the processes meanwhile, and what came of it."""
+    before = cpu_s(pids)
+    result = work()
+    return cpu_s(pids) - before, result
 
 
 def _read(target: Target, topic: str, partition: int, requests: int) -> Blast:

@@ -48,7 +48,7 @@ class HostOfTwo:
 
     def pid_of(self, broker_id: int) -> int:
         """See Cluster."""
-        return self.hosts.hosts[0].pids()[f"broker-{broker_id}"]
+        return self.hosts.pid_of(broker_id)
 
     def mend(self, broker_id: int) -> None:
         """See Cluster; its host starts it."""
