@@ -162,7 +162,7 @@ compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console t
 	@mvn -q -B -f tests/oracle/pom.xml dependency:build-classpath
 	@$(PY) -m pytest -q tests/oracle
 
-console-pictures: ## the pictures of docs/console-pictures.md, by Chromium: five minutes; ARGS="--png DIR" leaves the docs alone
+console-pictures: ## the pictures of docs/console-pictures.md, by Chromium: five minutes; ARGS="--png DIR" takes every screen, and leaves the docs alone
 	@$(PY) -m tests.admin.console.pictures $(ARGS)
 
 vendor: ## write the console's foreign files anew from npm, checked against their hashes

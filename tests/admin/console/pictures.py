@@ -1,4 +1,4 @@
-"""`make console-pictures`: a picture of every screen of the console, in both themes and both widths, and the page that shows them.
+"""`make console-pictures`: pictures of some screens of the console, and the page that shows them; with --png of every screen.
 
 May touch:  processes it starts, a temporary directory, docs/console, docs/console-pictures.md.    Must not touch: the product.
 Invariants: what the pictures show is a cluster that runs: topics with traffic, groups that lag, an open transaction, and at the end
@@ -7,7 +7,8 @@ Read next:  screens.py, browser.py.
 
     python -m tests.admin.console.pictures [--seconds 150] [--png DIR] [--only NAME,NAME]
 
-It takes about five minutes, most of them so that the charts have lines. --png keeps them as PNG there, and leaves the docs alone.
+It takes about five minutes, most of them so that the charts have lines. The docs keep the screens of SHOWN, wide and light, narrow and
+dark; --png keeps every screen, in both themes and both widths, as PNG there, and leaves the docs alone.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ DRAWN_S = 1.2
 """Until the charts are drawn."""
 TAILED_S = 2.5
 """Until a tail has asked twice."""
+SHOWN = ("overview", "brokers", "topics", "topic-messages", "group", "events", "run")
+"""Screens of the docs."""
+SHOWN_AS = (("wide", "light"), ("narrow", "dark"))
 DOWN = ("overview", "topic", "topic-explain", "brokers", "broker-down", "big-screen")
 """Screens that are shown once more while a broker is down."""
 
@@ -157,8 +161,11 @@ def furnish(console: Console) -> None:
 def take(browser: webdriver.Chrome, address: str, wanted: Mapping[str, str], directory: Path, kind: str) -> None:
     """A picture of each page of the console at that address, for each theme and width."""
     for theme in THEMES:
+        set_width(browser, "wide")
         choose_theme(browser, address, theme)
         for width in WIDTHS:
+            if kind == "webp" and (width, theme) not in SHOWN_AS:
+                continue
             set_width(browser, width)
             for name, path in wanted.items():
                 browser.get(f"{address}{path}")
@@ -218,15 +225,14 @@ def write_page(names: Mapping[str, str]) -> None:
     """docs/console-pictures.md."""
     out = [
         "# The console in pictures\n\n",
-        "Every screen, light and dark, 1,280 and 390 px wide. `make console-pictures` makes them again, and this page: it runs a cluster\n"
-        "with traffic, groups and an open transaction, and at the end kills a broker; the run is of [the simulator](simulation.md).\n"
-        "What each shows is in [the console](console.md).\n",
+        "Some screens, wide and light, narrow and dark. `make console-pictures` makes them again, and this page: it runs a cluster with\n"
+        'traffic, groups and an open transaction; the run is of [the simulator](simulation.md). `ARGS="--png DIR"` has every screen, in\n'
+        "both themes and both widths, and those of a cluster whose broker was killed. What each shows is in [the console](console.md).\n",
     ]
     for name, address in names.items():
         out.append(f"\n## {name.replace('-', ' ').capitalize()}\n\n`{address}`\n")
-        for width, (pixels, _) in WIDTHS.items():
-            shown = [f"![{name}, {theme}, {pixels} px](console/{name}-{width}-{theme}.webp)" for theme in THEMES]
-            out.append(f"\n| {' | '.join(THEMES)} |\n|---|---|\n| {' | '.join(shown)} |\n")
+        for width, theme in SHOWN_AS:
+            out.append(f"\n![{name}, {theme}, {WIDTHS[width][0]} px](console/{name}-{width}-{theme}.webp)\n")
     PAGE.write_text("".join(out))
 
 
@@ -250,7 +256,7 @@ def main() -> int:
     down = {
         f"down-{each.removesuffix('-down')}": "/brokers/3" if each == "broker-down" else wanted[each] for each in DOWN
     }
-    only = set(filter(None, options.only.split(",")))
+    only = set(filter(None, options.only.split(","))) or (set() if options.png else set(SHOWN))
     if unknown := only - wanted.keys() - SIGN_IN.keys():
         parser.error(f"no screen is named {', '.join(sorted(unknown))}: {', '.join(wanted | SIGN_IN)}")
     with ExitStack() as stack:
@@ -271,9 +277,10 @@ def main() -> int:
             browser.quit()
     if options.png is None:
         for old in directory.glob("*.webp"):
-            if old.name.rsplit("-", 2)[0] not in wanted | SIGN_IN | down:
+            name, width, theme = old.stem.rsplit("-", 2)
+            if name not in SHOWN or (width, theme) not in SHOWN_AS:
                 old.unlink()
-        write_page(wanted | SIGN_IN | down)
+        write_page({name: wanted[name] for name in SHOWN})
     print(f"{len(list(directory.glob(f'*.{kind}')))} pictures in {directory}")
     return 0
 
