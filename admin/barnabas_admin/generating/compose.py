@@ -28,7 +28,7 @@ from barnabas_wire.java_properties import property_line
 
 IMAGE = f"barnabas:{__version__}"
 INSIDE_PORT = 9100
-"""Of a host's first broker, between containers; its others follow."""
+"""The port of a host's first broker, between containers; its others follow."""
 OUTSIDE_PORT = 19092
 """The port of the first node, on the host's loopback; the others follow."""
 
