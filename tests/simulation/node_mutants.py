@@ -786,7 +786,7 @@ MUTANTS = (
     ),
     NodeMutant("records go by a clock that is days ahead", _wrong_clock_is_believed, is_tested=True),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
-    NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, slant=Slant.HAUNTED),
+    NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts, story=stories.Haunted),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, is_tested=True),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, is_tested=True),
     NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, is_tested=True),
