@@ -247,6 +247,7 @@ class ReplicaScenario(Scenario):
             min_insync_replicas=int(min),
         )
         self.cluster.config = ReplicationConfig(
+            replica_fetch_wait_ms_max=500,
             replica_lag_time_ms_max=int(lag),
             replica_fetch_silence_ms_max=int(silence),
             replica_fetch_backoff_ms=200,
