@@ -81,7 +81,7 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             ),
             "log": ("metadata_log:log", "Print the committed records of the metadata log."),
             "diff": ("metadata_log:diff", "Show what changed in the metadata between two offsets."),
-            "recover": ("recover:recover", "Begin the quorum anew from a survivor when a majority is lost for good."),
+            "recover": ("recover:recover", "Begin the quorum again from a survivor when a majority is lost for good."),
             "rejoin": (
                 "recover:rejoin",
                 "Set aside the metadata log of a voter that the quorum was recovered without.",
@@ -287,7 +287,7 @@ _NOUNS |= {
             ),
             "stop": (
                 "host:stop",
-                "Stop a node of this host in order, until it is restarted or the host reads its properties anew.",
+                "Stop a node of this host in order, until it is restarted or the host reads its properties again.",
             ),
         },
     ),

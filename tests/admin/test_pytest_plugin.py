@@ -241,7 +241,7 @@ def test_what_a_cluster_cannot_do_is_one_line_without_frames(pytester: pytest.Py
         """
         import pytest
 
-        @pytest.mark.barnabas(nodes=1, properties={"num.partitions": "many"})
+        @pytest.mark.barnabas(nodes=1, properties={"fake.words": "num.partitions is no number", "fake.die": "2"})
         def test_it(barnabas_cluster):
             pass
         """,
