@@ -88,10 +88,14 @@ def kill_under_load(cluster: LocalCluster, node_id: int, *producers: UniqueProdu
         return {partition for partition, leader in leaders(cluster, producer.topic).items() if leader == node_id}
 
     led = {producer.topic: led_by_it(producer) for producer in producers}
-    senders = [
-        threading.Thread(target=producer.send, args=(RECORDS // KILLS,), kwargs={"per_second": PER_SECOND})
-        for producer in producers
-    ]
+    killed = threading.Event()
+
+    def send(producer: UniqueProducer) -> None:
+        producer.send(RECORDS // KILLS // 2, per_second=PER_SECOND)
+        killed.wait()  # on a busy machine the kill comes late; half of the records come after it in any case
+        producer.send(RECORDS // KILLS // 2, per_second=PER_SECOND)
+
+    senders = [threading.Thread(target=send, args=(producer,)) for producer in producers]
     for sender in senders:
         sender.start()
     try:
@@ -99,12 +103,14 @@ def kill_under_load(cluster: LocalCluster, node_id: int, *producers: UniqueProdu
         cluster.kill(node_id)
         for producer in producers:
             producer.mark_kill(led[producer.topic])
+        killed.set()
         deadline = time.monotonic() + DEAD_S_MAX
         while any(led_by_it(producer) for producer in producers) and time.monotonic() < deadline:
             time.sleep(0.05)
         cluster.start_node(node_id)
         wait_until_in_sync(cluster)
     finally:
+        killed.set()
         for sender in senders:
             sender.join(120)
     for producer in producers:

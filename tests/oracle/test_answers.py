@@ -43,7 +43,8 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     one-unit             Times have one key, in ms, with its default; Kafka has log.retention.hours, log.roll.hours, too, and
                          the default there. Both are read from server.properties.
     own-defaults         socket.listen.backlog.size, max.connections, replica.fetch.max.bytes, replica.fetch.response.max.bytes,
-                         broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to be good here.
+                         replica.fetch.wait.max.ms, broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to
+                         be good here.
                          inter.broker.listener.name is reported where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed; and validate.batches: who is opened.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.

@@ -46,6 +46,7 @@ OWN_DEFAULTS = {
     "queued.max.request.bytes": "bounded: Kafka's default is no bound",
     "replica.fetch.max.bytes": "measured",
     "replica.fetch.response.max.bytes": "measured",
+    "replica.fetch.wait.max.ms": "measured: many idle brokers",
     "socket.listen.backlog.size": "measured",
     "sasl.enabled.mechanisms": "none: Kafka's GSSAPI is not served",
     "sasl.mechanism.inter.broker.protocol": "Kafka's GSSAPI is not served",

@@ -19,7 +19,7 @@ from barnabas_broker.network.stats import NetworkStats
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.messages import ApiKey
-from tests.broker.metrics.test_exporter import make_sources, stand_ins
+from tests.broker.metrics.test_exporter import make_image, make_sources, on_hosts, stand_ins
 
 DEPLOYED = Path(__file__).resolve().parents[3] / "admin" / "barnabas_admin" / "samples" / "prometheus"
 
@@ -28,7 +28,10 @@ def test_every_metric_of_an_alert_is_reported_by_a_node() -> None:
     network = NetworkStats()
     network.time_of(ApiKey.PRODUCE).observe(0.01)
     lanes = {"data": Histogram()}
-    body, _ = render(make_sources(loader=MetadataLoader(), network=network, lanes=lanes, **stand_ins()))
+    image = on_hosts(make_image())
+    body, _ = render(
+        make_sources(image=lambda: image, loader=MetadataLoader(), network=network, lanes=lanes, **stand_ins())
+    )
     reported = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
     expressions = re.findall(r"expr: (.*)", (DEPLOYED / "alerts.yml").read_text())
     asked = {name for expression in expressions for name in re.findall(r"barnabas_\w+", expression)}

@@ -48,6 +48,7 @@ from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord
@@ -110,13 +111,17 @@ def test_the_active_controller_tells_the_state_of_the_cluster() -> None:
     assert value(samples, "raft_log_start_offset") == 7
 
 
+def on_hosts(image: MetadataImage) -> MetadataImage:
+    """Brokers 1 and 3 are on host h1, 2 is on h2."""
+    hosts = {1: "h1", 2: "h2", 3: "h1"}
+    brokers = {each: replace(broker, host=hosts[each]) for each, broker in image.cluster.brokers.items()}
+    return replace(image, cluster=replace(image.cluster, brokers=brokers))
+
+
 def test_brokers_are_counted_by_host_where_they_name_one() -> None:
     image = make_image(fenced=(3,))
     assert not [name for name, _ in scrape(make_sources(image=lambda: image)) if "host_brokers" in name]
-    hosts = {1: "h1", 2: "h2", 3: "h1"}
-    brokers = {each: replace(broker, host=hosts[each]) for each, broker in image.cluster.brokers.items()}
-    named = replace(image, cluster=replace(image.cluster, brokers=brokers))
-    samples = scrape(make_sources(image=lambda: named))
+    samples = scrape(make_sources(image=lambda: on_hosts(image)))
     counted = {
         (host, state): value(samples, "controller_host_brokers", host=host, state=state)
         for host in ("h1", "h2")

@@ -100,6 +100,7 @@ def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:
         "values.max.connections": "own-defaults",
         "values.replica.fetch.max.bytes": "own-defaults",
         "values.replica.fetch.response.max.bytes": "own-defaults",
+        "values.replica.fetch.wait.max.ms": "own-defaults",
         "values.socket.listen.backlog.size": "own-defaults",
         "read only.*": "less-dynamic",
     }
