@@ -18,6 +18,7 @@ VERSIONS = os.environ.get("BARNABAS_SPARK_VERSIONS", "").split()
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.tools,
+    pytest.mark.full,
     pytest.mark.skipif(not VERSIONS, reason="it installs other versions of Spark: make spark-versions"),
 ]
 ROOT = Path(__file__).parents[2]
