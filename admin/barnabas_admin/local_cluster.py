@@ -28,6 +28,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ from barnabas_admin.local_node import (
     server_command,
     tail,
 )
+from barnabas_wire.host_system import has_linux
 from barnabas_wire.java_properties import property_line
 
 if TYPE_CHECKING:
@@ -69,6 +71,9 @@ SEPARATE_CONTROLLER_OFFSET = 10
 """In separate roles the controllers' admin and metrics ports lie this far above the brokers'."""
 PORTS_SPAN = 80
 """Every port of a cluster lies in base_port … base_port + PORTS_SPAN − 1."""
+CLAIMS_MAX = 4
+_claims: deque[socket.socket] = deque()
+"""Names that say to other processes which spans of ports this one was given last."""
 SEPARATE_CONTROLLER_ID = 100
 """In separate roles broker ids are 1…n and controller ids 101…100+n."""
 
@@ -680,9 +685,26 @@ def wait_until_ready(metrics_port: int, *, timeout_s: float) -> bool:
 
 
 def find_base_port(start: int = 20000, end: int = 30000) -> int:
-    """A base port below the ephemeral range with a whole free span; random, so that parallel runs rarely meet."""
+    """A base port below the ephemeral range with a whole free span, which no other process has just been given."""
     for _ in range(200):
         base = start + secrets.randbelow((end - start) // PORTS_SPAN) * PORTS_SPAN
-        if all(is_port_free(port) for port in range(base, base + PORTS_SPAN)):
+        if all(is_port_free(port) for port in range(base, base + PORTS_SPAN)) and _claim(base):
             return base
     raise LocalClusterError(f"no {PORTS_SPAN} free ports in a row between {start} and {end}")
+
+
+def _claim(base_port: int) -> bool:
+    """Whether no process of this network namespace had the span. It stays claimed until this process has been given CLAIMS_MAX
+    others: its nodes listen by then. Where Linux's abstract names are missing two that ask at once may still meet."""
+    if not has_linux():
+        return True
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0barnabas-ports-{base_port}")  # abstract: gone with the process, however that ends
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    if len(_claims) > CLAIMS_MAX:
+        _claims.popleft().close()
+    return True

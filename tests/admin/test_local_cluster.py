@@ -25,6 +25,7 @@ from barnabas_admin.local_cluster import (
     is_port_free,
 )
 from barnabas_admin.local_node import bytecode_environment, describe_exit
+from barnabas_wire.host_system import has_linux
 from barnabas_wire.java_properties import read_properties_file
 
 pytestmark = pytest.mark.usefixtures("fake_server")
@@ -62,6 +63,16 @@ with LocalCluster(Path({str(tmp_path / "other")!r}), nodes=3, base_port={base_po
 def format_calls(cluster: LocalCluster, node_id: int) -> list[list[str]]:
     file = cluster.nodes[node_id].data_directory / "formatted.txt"
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.skipif(not has_linux(), reason="abstract names are Linux's")
+def test_ports_that_one_was_given_are_given_to_nobody_else_before_its_nodes_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("BARNABAS_PORTABLE")
+    base_port = find_base_port()
+    with pytest.raises(LocalClusterError):
+        find_base_port(base_port, base_port + PORTS_SPAN)
 
 
 def test_nodes_listen_at_fixed_offsets_from_the_first_port(cluster: LocalCluster, base_port: int) -> None:
