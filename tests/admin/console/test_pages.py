@@ -329,7 +329,12 @@ def test_a_dead_broker_is_seen_and_explained_until_it_is_back(console: Console, 
     cluster.kill(2)
     try:
         assert eventually(lambda: not console.client.get("/overview.json").json()["health"]["healthy"])
-        assert eventually(lambda: bool(console.client.get("/topics.json").json()["topics"][0]["under_replicated"]))
+
+        def is_under_replicated() -> bool:
+            rows = console.client.get("/topics.json").json()["topics"]
+            return any(each["under_replicated"] for each in rows if each["name"] == TOPIC)
+
+        assert eventually(is_under_replicated)
         assert "why?" in console.client.get("/topics/seen").text
         explained = console.client.get("/topics/seen.json?tab=explain&partition=0").json()["explanation"]
         assert "2" in explained["summary"]
