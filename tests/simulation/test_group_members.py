@@ -18,7 +18,10 @@ from tests.simulation.side_by_side import processes, telling
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
-SEEDS = {Slant.MEMBERS: (20, 22, 21, 25, 23, 17, 12, 7), Slant.STREAMS: (2, 7, 6, 3, 1, 4, 9, 8)}
+SEEDS = {
+    Slant.MEMBERS: (20, 22, 21, 25, 23, 17, 12, 7, *range(30, 54)),
+    Slant.STREAMS: (2, 7, 6, 3, 1, 4, 9, 8, *range(30, 54)),
+}
 """Members of the first mostly begin as classic ones."""
 AT_ONCE = 2
 PART = (Uuid(bytes(range(16))), 0)
