@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from uuid import UUID
 
 from barnabas_broker.api.local_calls import serve_local_calls
 from barnabas_broker.api.services import BrokerServices
@@ -191,6 +192,7 @@ async def build(context: NodeContext, disk: Disk, storage: NodeStorage, control:
         brokers=brokers,
         share_config=config.share_groups,
         clock_ms=world.wall_ms,
+        new_id=lambda: str(UUID(bytes=world.random.randbytes(16), version=4)),
         may_judge_age=clock.may_judge_age,
     )
     letter_brokers = world.brokers(replicas.endpoint_of, config=config)

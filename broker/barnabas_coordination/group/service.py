@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,8 +79,8 @@ class GroupCoordinator:
         persister: Persister,
         brokers: Brokers,
         clock_ms: Callable[[], int],
+        new_id: Callable[[], str],
         share_config: ShareGroupConfig | None = None,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         may_judge_age: Callable[[], bool] = lambda: True,
     ) -> None:
         """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id; `may_judge_age`: see
