@@ -67,7 +67,7 @@ OUT = frozenset(
 )
 """What tells a member that it is none, and a commit that it does not count."""
 VERSION, OFFSET_VERSION = 3, 9
-"""Of the blobs of classic members, and of requests that name topics."""
+"""Versions of the subscription that classic members send, and of offset requests that name topics."""
 
 
 class Life(ABC):
@@ -101,7 +101,7 @@ class Life(ABC):
         self.end()
 
     def topic_id(self) -> Uuid | None:
-        """Of the topic that stays, as some node that is up says."""
+        """The id of the topic that is never deleted, as a running node knows it."""
         for node in self.run.nodes:
             if node.is_up and (topic := node.loader.image.topics.get(self.topic)) is not None:
                 return topic.id

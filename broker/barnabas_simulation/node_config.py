@@ -91,7 +91,7 @@ GROUPS = {
 }
 """What a node has beside, to which members of a group come."""
 RETENTION_MINUTES = 0.02
-"""Of committed offsets, there: what nobody looks after is gone within the life of a run."""
+"""Retention of committed offsets in runs with group members: short, so that unattended offsets expire within a run."""
 
 
 class _TinyQuorumConfig(QuorumConfig):

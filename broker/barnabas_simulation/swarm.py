@@ -172,13 +172,13 @@ class MemberTrouble:
     """What members of a group do that they should not, by heartbeat, and how its topic changes."""
 
     classic: float
-    """Of the lives of members, how many are of the classic protocol."""
+    """The share of members that use the classic protocol."""
     sleeps: float
     """Probability that a member is silent for about its session, and then goes on as if nothing had been."""
     dies: float
     leaves: float
     slow: float
-    """Of what is to be given up, how much is given up late, or too late."""
+    """The share of revocations that a member acknowledges late, or after its time-out."""
     doubles: float
     """Probability that a heartbeat arrives twice, the second one whenever it may."""
     commits: float

@@ -1,4 +1,4 @@
-"""What of Spark's Python data sources the installed pyspark has, and what stands in for the rest: Spark 4.0 to the newest.
+"""Which parts of Spark's Python data source API the installed pyspark has, and substitutes for the others: Spark 4.0 and later.
 
 May touch:  pyspark.                  Must not touch: sockets, other files of this package.
 Invariants: with the newest pyspark every name is pyspark's own; a stand-in is never shown to a Spark that has the real one.

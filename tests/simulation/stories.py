@@ -82,11 +82,11 @@ class Story(Cluster):
 
     @property
     def registration(self) -> PartitionRegistration:
-        """Of the partition, as the newest image has it."""
+        """The partition's registration in the newest image."""
         return self.registration_of(NAME)
 
     def registration_of(self, name: TopicPartition) -> PartitionRegistration:
-        """Of one that was created before."""
+        """The registration of a partition that was created before."""
         found = self.invariants._newest_image().topics.partition(name)
         assert found is not None, f"{name} was created"
         return found
@@ -504,7 +504,7 @@ class TrimmedEverywhere(Story):
 
 
 def _files(node: SimulatedNode, directory: str) -> int:
-    """Of a log, under whatever name."""
+    """How many files a log has, under whatever name."""
     return sum(name.startswith(directory) for name in node.disk.names)
 
 

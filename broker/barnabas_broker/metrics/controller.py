@@ -19,7 +19,7 @@ from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.records import ReplicaFault
 
 STATES = ("active", "fenced", "shutdown")
-"""Of brokers."""
+"""The states of brokers that are counted."""
 
 
 def controller_families(sources: NodeSources) -> Iterator[Metric]:

@@ -129,7 +129,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         return checked
 
     def principal_of(self, context: Any) -> str | None:
-        """Who calls; None: nobody that this listener knows."""
+        """The caller's principal; None where this listener does not know the caller."""
         if self._logins is not None:
             return self._bearer(context)
         certificates = context.auth_context().get("x509_pem_cert")

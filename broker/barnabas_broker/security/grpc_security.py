@@ -34,7 +34,7 @@ ADMIN = "ADMIN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcListenerSecurity:
-    """Of one listener: what it shows, what it demands, and how this node calls its like."""
+    """The security of one gRPC listener: what it shows, what it demands, and how this node calls other nodes' listeners of its kind."""
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     config: SecurityConfig = field(default_factory=SecurityConfig)

@@ -23,7 +23,7 @@ NOTHING_COMMITTED: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 
 
 class CommittedOffsets:
-    """Of all groups of one partition."""
+    """The committed offsets of all groups of one partition of __consumer_offsets."""
 
     __slots__ = ("by_group", "pending")
 

@@ -99,11 +99,11 @@ class RecordKind(NamedTuple):
     """One type of record, in its bytes and as the coordinator speaks of it. A record has the fields of its key, then the value."""
 
     number: int
-    """Of the type: the version of the key."""
+    """The number of the record's type, which is the version of its key."""
     key: type[Message]
     record: type[Any]
     message: type[Message] | None
-    """Of the value; None: it is never read, and the record says whether it is a tombstone."""
+    """The message that the value holds. None: the value is never read, and only matters as a tombstone or not."""
     to_message: Callable[[Any], Message]
     to_value: Callable[[Any], Any]
     """The way back."""

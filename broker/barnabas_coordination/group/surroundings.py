@@ -20,7 +20,7 @@ from barnabas_quorum.records import ConfigResourceType
 def around_consumers(
     config: GroupCoordinatorConfig, image: MetadataImage, group_id: str, *, now_ms: int
 ) -> Surroundings:
-    """Of a group of the consumer protocol."""
+    """What a step of a consumer group reads."""
     return Surroundings(
         topics=image.topics,
         brokers=image.cluster.brokers,
@@ -36,7 +36,7 @@ def around_consumers(
 def around_streams(
     config: GroupCoordinatorConfig, image: MetadataImage, group_id: str, *, now_ms: int
 ) -> StreamsSurroundings:
-    """Of a Streams group."""
+    """What a step of a Streams group reads."""
     overrides = image.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))
     return StreamsSurroundings(
         topics=image.topics,

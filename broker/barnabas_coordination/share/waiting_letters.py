@@ -47,7 +47,7 @@ class WaitingLetters:
         self._posting: dict[Offset, Letter] = {}
         """Under way."""
         self._owed: list[tuple[Letter, Change | None]] = []
-        """Of records that the log has no more, with the change that gave them up: due once a write from now on succeeds."""
+        """Letters for records that the log no longer has, with the change that gave them up: due once a later write succeeds."""
         self._proving: list[tuple[Letter, Change | None]] = []
         """The same, due once the write under way succeeds."""
 

@@ -77,7 +77,7 @@ class Run:
         self.due_ms = due_ms
         """When an AVAILABLE run may be delivered, 0: now; or NOT_EXAMINED."""
         self.member = member
-        """Who has an ACQUIRED run, "" for nobody; the next two say until when and since when."""
+        """The member that has an ACQUIRED run, or ""; the next two fields say until when and since when."""
         self.lock_ms = lock_ms
         """When the lock ends."""
         self.acquired_ms = acquired_ms

@@ -25,7 +25,7 @@ from tests.bench.machine import congestion_control, stolen_s
 
 PARTS = ("cost", "rest", "loss")
 LOSS_BROKERS = 4
-"""Of each host that is killed: sixteen on two cores would measure how they wait for a core."""
+"""Brokers on each host that is killed: sixteen on two cores would measure how long they wait for a core."""
 
 
 def main() -> int:

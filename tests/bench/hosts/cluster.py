@@ -35,7 +35,7 @@ from barnabas_admin.local_node import node_environment, server_command
 
 BROKERS_MAX = 64
 KINDS = ("broker", "admin", "metrics", "controller")
-"""Of listeners, in the order of their ports."""
+"""The kinds of listeners, in the order of their ports."""
 PORTS_SPAN = len(KINDS) * BROKERS_MAX
 TIMEOUT_S = 180.0
 POLL_S = 0.05
@@ -107,7 +107,7 @@ class Host:
         return (self.directory / "log").read_text(errors="replace")[-3000:]
 
     def pids(self) -> dict[str, int]:
-        """Of its nodes by name, and of its own process as `host`; of those that live."""
+        """The ids of running processes: nodes by name, the supervisor as `host`."""
         found = {}
         for lock in sorted((self.directory / "d" / "host").glob("*-*.lock")):
             with contextlib.suppress(ValueError, LookupError, OSError):
@@ -203,27 +203,27 @@ class Hosts:
 
     @property
     def admin_addresses(self) -> str:
-        """Of all controllers."""
+        """The admin addresses of all controllers."""
         return ",".join(
             f"{HOST}:{self._base + BROKERS_MAX + index * (self.brokers_per_host + 1)}"
             for index in range(len(self.hosts))
         )
 
     def kafka_port(self, broker_id: int) -> int:
-        """Of a broker's listener."""
+        """The port of a broker's Kafka listener."""
         host, place = divmod(broker_id - BROKER_ID, self.brokers_per_host)
         return self._base + host * (self.brokers_per_host + 1) + 1 + place
 
     def controller_port(self, host: Host) -> int:
-        """Of its controller's listener."""
+        """The port of the host's controller listener."""
         return self._base + KINDS.index("controller") * BROKERS_MAX + host.number
 
     def pids(self, role: str = "") -> list[int]:
-        """Of all processes that live; or of brokers, controllers or hosts alone."""
+        """The ids of all running processes, or of one role: broker, controller or host."""
         return [pid for host in self.hosts for name, pid in host.pids().items() if name.startswith(role)]
 
     def pid_of(self, broker_id: int) -> int:
-        """Of a broker that lives."""
+        """The process id of a running broker."""
         return self.hosts[(broker_id - BROKER_ID) // self.brokers_per_host].pids()[f"broker-{broker_id}"]
 
     def start(self, host: Host) -> None:
@@ -237,7 +237,7 @@ class Hosts:
         return KINDS[place] if 0 <= place < len(KINDS) else None
 
     def next_name(self) -> str:
-        """Of a topic that there was not."""
+        """A name that no topic has had."""
         self._topics += 1
         return f"hosts-{self._topics}"
 
@@ -255,7 +255,7 @@ class Hosts:
         return name
 
     def partitions(self, name: str) -> Mapping[int, PartitionMetadata]:
-        """Of a topic, as some broker knows them; none while it answers an error."""
+        """The partitions of a topic, as one broker knows them; none while it answers an error."""
         with contextlib.suppress(KafkaException):
             return self.admin.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
         return {}

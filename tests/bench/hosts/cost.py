@@ -34,13 +34,13 @@ from tests.bench.machine import MemoryAtHand, cpu_s
 STEPS = (2, 4, 8, 16)
 """Each beside one broker, or three where there are three replicas."""
 PARTITIONS = 3
-"""Of a row, led by each broker."""
+"""How many partitions of a row each broker leads."""
 REST_S = 5.0
 SETTLE_S = 3.0
 RUNS_AT_LEAST = 8
 """Partitions that a row writes at least, in runs one after another: one broker alone would be done in no time."""
 READS = 5
-"""Of each partition, one after another: the first finds a broker that had nothing to do while the others were read."""
+"""How often each partition is read, one after another: the first read finds a broker that was idle meanwhile."""
 RATIO_MAX = 1.1
 REPLICAS = 3
 CORES = 16
@@ -80,13 +80,13 @@ class Cost:
     work_ms_per_mb: float
     """Without the rest of the brokers."""
     rest: float
-    """Of one broker, in cores."""
+    """Cores that one broker takes at rest."""
     mb_per_s: float
-    """Of all brokers, on this machine's cores."""
+    """What all brokers took in together, on this machine's cores."""
 
     @property
     def own_core_ms_per_mb(self) -> float:
-        """Of a broker with a core of its own."""
+        """CPU for a MB, in ms, of a broker that has a core to itself."""
         return self.work_ms_per_mb / (1 - self.rest)
 
 
@@ -120,7 +120,7 @@ class Costs:
         self.found.setdefault(row, {}).setdefault(brokers, []).append(pair)
 
     def ratios(self, row: str, brokers: int) -> list[float]:
-        """Of CPU for a MB on a core of its own, of each pair, the least first."""
+        """The ratio of CPU for a MB, many brokers to one, in each pair of runs, ascending."""
         return sorted(pair.many.own_core_ms_per_mb / pair.few.own_core_ms_per_mb for pair in self.found[row][brokers])
 
     def missed(self) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Losses:
     """What the kills showed."""
 
     gaps_s: list[float] = field(default_factory=list)
-    """Of each: until every partition that the host led has acknowledged a record sent after it."""
+    """For each kill: seconds until every partition that the host led has acknowledged a record sent after the kill."""
     led: list[int] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
     """From the command to the last node of the host in service, beside the load."""

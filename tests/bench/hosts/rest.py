@@ -30,7 +30,7 @@ ROLES = ("broker", "controller", "host")
 TOPICS = 10
 CHANGES = 40
 MEMORY_BYTES_MIN = 3 << 30
-"""Of the machine, left when the run goes on."""
+"""The run ends where the machine has less free memory than this."""
 ESTABLISHED = "01"
 CORES_MAX, START_S_MAX = 1.5, 10.0
 
@@ -140,7 +140,7 @@ def _require_memory() -> None:
 
 
 def _propagation(running: Hosts) -> dict[str, float]:
-    """Of a topic that is made: until every broker names it, by questions that go round."""
+    """How long it takes from a new topic's creation until every broker, asked in turn, names it."""
     connections = {
         broker: BlockingConnection(HOST, running.kafka_port(broker), client_id="bench", timeout_s=TIMEOUT_S)
         for broker in running.broker_ids

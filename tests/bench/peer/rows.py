@@ -53,7 +53,7 @@ class RowSpec:
     has_tls: bool = False
     """Over the encrypted listener."""
     brokers: int = 3
-    """Of ours: three beside three (systems.py), one beside one (tls.py), or a host of two beside one (host.py)."""
+    """How many brokers of Barnabas: three beside three (systems.py), one beside one (tls.py), or a host of two beside one (host.py)."""
     partitions: int = 3
 
 

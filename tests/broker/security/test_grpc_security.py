@@ -72,7 +72,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def properties(authority: Path, name: str, **more: str) -> dict[str, str]:
-    """Of a node with TLS on both listeners."""
+    """The properties of a node with TLS on both listeners."""
     return {
         "listener.security.protocol.map": "CONTROLLER:SSL,ADMIN:SSL",
         "ssl.keystore.location": str(authority / f"{name}.pem"),
