@@ -15,7 +15,8 @@ from pathlib import Path
 from barnabas_admin.cluster_directory import Roles
 from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.forked import writes_coverage
-from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import PORTS_SPAN, find_base_port
 
 PORTS_FIRST = 20_000
 PORTS_PER_WORKER = 12 * PORTS_SPAN

@@ -22,13 +22,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -56,24 +54,18 @@ from barnabas_admin.local_node import (
     server_command,
     tail,
 )
-from barnabas_wire.host_system import has_linux
+from barnabas_admin.local_ports import DEFAULT_PORT, HOST, PORTS_SPAN, ephemeral_ports, is_port_free
 from barnabas_wire.java_properties import property_line
 
 if TYPE_CHECKING:
     from barnabas_admin.local_security import LocalSecurity
 
-DEFAULT_PORT = 9092
 INTERNAL_PORT_OFFSET = 10
 CONTROLLER_PORT_OFFSET = 20
 ADMIN_PORT_OFFSET = 40
 METRICS_PORT_OFFSET = 60
 SEPARATE_CONTROLLER_OFFSET = 10
 """In separate roles the controllers' admin and metrics ports lie this far above the brokers'."""
-PORTS_SPAN = 80
-"""Every port of a cluster lies in base_port … base_port + PORTS_SPAN − 1."""
-CLAIMS_MAX = 4
-_claims: deque[socket.socket] = deque()
-"""Names that say to other processes which spans of ports this one was given last."""
 SEPARATE_CONTROLLER_ID = 100
 """In separate roles broker ids are 1…n and controller ids 101…100+n."""
 
@@ -83,7 +75,6 @@ SHUTDOWN_TIMEOUT_MS = 2000
 FORMAT_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 2.0
 PROBE_PAUSE_S = 0.03
-HOST = "127.0.0.1"
 PER_NODE_KEYS = frozenset(
     ("node.id", "log.dirs", "listeners", "advertised.listeners", "admin.listeners", "metrics.listeners")
 )
@@ -647,33 +638,6 @@ def _http_get(port: int, path: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-def is_port_free(port: int) -> bool:
-    """Whether a listener could bind the loopback port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def find_dev_port() -> int:
-    """DEFAULT_PORT where the whole span from there is free, else another below the ephemeral range."""
-    if all(is_port_free(port) for port in range(DEFAULT_PORT, DEFAULT_PORT + PORTS_SPAN)):
-        return DEFAULT_PORT
-    return find_base_port()
-
-
-def ephemeral_ports() -> range:
-    """The ports that the kernel gives to outgoing connections: one of them may be taken at any moment."""
-    try:
-        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
-        return range(int(first), int(last) + 1)
-    except (OSError, ValueError):
-        return range(32768, 61000)
-
-
 def wait_until_ready(metrics_port: int, *, timeout_s: float) -> bool:
     """Whether a node of this host answers /readyz with 200 in time."""
     deadline = time.monotonic() + timeout_s
@@ -681,30 +645,4 @@ def wait_until_ready(metrics_port: int, *, timeout_s: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(PROBE_PAUSE_S)
-    return True
-
-
-def find_base_port(start: int = 20000, end: int = 30000) -> int:
-    """A base port below the ephemeral range with a whole free span, which no other process has just been given."""
-    for _ in range(200):
-        base = start + secrets.randbelow((end - start) // PORTS_SPAN) * PORTS_SPAN
-        if all(is_port_free(port) for port in range(base, base + PORTS_SPAN)) and _claim(base):
-            return base
-    raise LocalClusterError(f"no {PORTS_SPAN} free ports in a row between {start} and {end}")
-
-
-def _claim(base_port: int) -> bool:
-    """Whether no process of this network namespace had the span. It stays claimed until this process has been given CLAIMS_MAX
-    others: its nodes listen by then. Where Linux's abstract names are missing two that ask at once may still meet."""
-    if not has_linux():
-        return True
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        claim.bind(f"\0barnabas-ports-{base_port}")  # abstract: gone with the process, however that ends
-    except OSError:
-        claim.close()
-        return False
-    _claims.append(claim)
-    if len(_claims) > CLAIMS_MAX:
-        _claims.popleft().close()
     return True

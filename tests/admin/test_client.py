@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from barnabas_quorum.controller.requests import ConfigOperation
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas_admin import local_cluster
-from barnabas_admin.local_cluster import PORTS_SPAN, find_base_port
+from barnabas_admin import local_ports
+from barnabas_admin.local_ports import PORTS_SPAN, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import FAKE_SERVER, is_alive
 
@@ -178,11 +178,11 @@ def test_another_terminal_breaks_and_mends_a_node(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_gone_around_and_one_that_may_be_taken_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_cluster, "DEFAULT_PORT", find_base_port())
-    with socket.create_server(("127.0.0.1", local_cluster.DEFAULT_PORT + 41)):
+    monkeypatch.setattr(local_ports, "DEFAULT_PORT", find_base_port())
+    with socket.create_server(("127.0.0.1", local_ports.DEFAULT_PORT + 41)):
         result = dev("-n", "1", "--data", str(tmp_path / "d"), "--exec", "echo $BARNABAS_BROKERS >&2")
-    assert f"127.0.0.1:{local_cluster.DEFAULT_PORT}" not in result.stderr and "kafka    127.0.0.1:" in result.stderr
-    first = local_cluster.ephemeral_ports().start
+    assert f"127.0.0.1:{local_ports.DEFAULT_PORT}" not in result.stderr and "kafka    127.0.0.1:" in result.stderr
+    first = local_ports.ephemeral_ports().start
     refused = dev("-n", "1", "--data", str(tmp_path / "e"), "--port", str(first - 5), exit_code=1)
     assert "gives to outgoing connections" in refused.stderr
     assert f"use a port up to {first - PORTS_SPAN}" in refused.stderr

@@ -17,7 +17,8 @@ import pytest
 
 from barnabas_admin import forked
 from barnabas_admin.forked import ForkServer, NotForked, fork_server
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.support.nursery import nursery
 
 WAIT_S = 20.0

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas_admin.hanging_transactions import GRACE_MS, OpenTransaction, hanging, suspects
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_admin.main import cli
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST, produce_request

@@ -25,7 +25,8 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.blocking import BlockingCluster
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.ids import Offset, TopicPartition

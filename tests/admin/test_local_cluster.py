@@ -15,16 +15,9 @@ import pytest
 
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import LocalClusterError
-from barnabas_admin.local_cluster import (
-    ADMIN_PORT_OFFSET,
-    CONTROLLER_PORT_OFFSET,
-    METRICS_PORT_OFFSET,
-    PORTS_SPAN,
-    LocalCluster,
-    find_base_port,
-    is_port_free,
-)
+from barnabas_admin.local_cluster import ADMIN_PORT_OFFSET, CONTROLLER_PORT_OFFSET, METRICS_PORT_OFFSET, LocalCluster
 from barnabas_admin.local_node import bytecode_environment, describe_exit
+from barnabas_admin.local_ports import PORTS_SPAN, find_base_port, is_port_free
 from barnabas_wire.host_system import has_linux
 from barnabas_wire.java_properties import read_properties_file
 

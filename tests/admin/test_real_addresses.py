@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas_admin.discovery import listeners_of
-from barnabas_admin.local_cluster import HOST, LocalCluster
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import HOST
 from barnabas_admin.main import cli
 from barnabas_admin.port_probe import GRPC, HTTP, KAFKA, recognise
 

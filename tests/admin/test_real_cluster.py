@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import PORTS_SPAN, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import is_alive
 from tests.broker.metrics.claimed import CLAIMED, reported

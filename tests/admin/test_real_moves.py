@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_admin.moving import FOLLOWER_RATE, FOLLOWER_THROTTLED, LEADER_RATE, LEADER_THROTTLED
 from tests.admin.test_real_cluster import Cli
 

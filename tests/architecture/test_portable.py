@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("proto", "metadata_quorum", "log", "replication", "broker", "admin")
@@ -29,7 +30,7 @@ SEAMS = {
     "admin/barnabas_admin/forked.py": "the fork server, not started elsewhere",
     "broker/barnabas_broker/node/fork_server.py": "what that runs",
     "admin/barnabas_admin/dev_control.py": "a socket's long path",
-    "admin/barnabas_admin/local_cluster.py": "the range of ephemeral ports, with what is usual where nobody says",
+    "admin/barnabas_admin/local_ports.py": "the range of ephemeral ports, with what is usual where nobody says",
     "admin/barnabas_admin/commands/dev.py": "children of a command that is broken off; none are found elsewhere",
     "broker/barnabas_broker/main.py": "refuses what is neither",
     "broker/barnabas_broker/host/system_calls.py": "cores, the memory of a process, the descriptors of all",

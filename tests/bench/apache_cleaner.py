@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from barnabas_log.cleaner.rewrite import Job
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk

@@ -28,7 +28,8 @@ from random import Random
 from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_log.cleaner.process import WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result, Source
 from barnabas_log.cleaner.worker import PLAIN

@@ -39,7 +39,8 @@ from starlette.routing import compile_path
 from barnabas_admin.client import AdminClient
 from barnabas_admin.console.application import PAGES, RUN
 from barnabas_admin.console.writes import FORMS
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.bench.machine import cpu_s, resident_mib, stolen_s
 
 P99_MS_MAX = 300.0

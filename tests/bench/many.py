@@ -28,7 +28,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin.client import AdminClient as ControlAdmin
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 
 REPLICAS = 10_000
 IDLE_PARTITIONS = 1_000

@@ -26,7 +26,8 @@ from statistics import median
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 
 HERE = Path(__file__).resolve().parents[2]
 ROOMS = ("proto", "metadata_quorum", "log", "replication", "broker", "admin", "spark")

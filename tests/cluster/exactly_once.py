@@ -32,7 +32,8 @@ from random import Random, SystemRandom
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest

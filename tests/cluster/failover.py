@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.workload import UniqueProducer, leaders, wait_until_in_sync
 
 PARTITIONS = 3

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from scramp import ScramClient
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest

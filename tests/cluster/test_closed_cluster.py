@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.local_cluster import find_base_port
 from barnabas_admin.local_node import server_command
+from barnabas_admin.local_ports import find_base_port
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER
 from tests.oracle import apache
 

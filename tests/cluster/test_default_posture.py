@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_admin.local_cluster import PORTS_SPAN, find_base_port
+from barnabas_admin.local_ports import PORTS_SPAN, find_base_port
 from tests.support.clusters import ForkedCluster
 
 pytestmark = [

@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_admin import local_cluster
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
 from barnabas_admin.local_node import server_command
+from barnabas_admin.local_ports import find_base_port
 
 pytestmark = [pytest.mark.cluster]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.exactly_once import Copy, Report
 from tests.cluster.scene import FILE
 from tests.support.clusters import ForkedCluster

@@ -17,8 +17,8 @@ import pytest
 from barnabas_admin.client import AdminClient
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import AdminError
-from barnabas_admin.local_cluster import find_base_port
 from barnabas_admin.local_node import node_environment
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.kafka.errors import KafkaError
 
 pytestmark = pytest.mark.cluster

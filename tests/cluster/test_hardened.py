@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas_admin.generating.templates import template
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from tests.support.seccomp import IS_POSSIBLE, refuse_as_the_unit_does
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not IS_POSSIBLE, reason="the numbers are those of x86-64")]

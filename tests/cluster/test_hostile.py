@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.hostile import attacks, run_attack
 from tests.support.clusters import ForkedCluster
 

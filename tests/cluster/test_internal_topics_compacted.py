@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.records.batch import iterate_batches, iterate_records
 from barnabas_wire.rpc import admin_pb2
 from tests.cluster.former import NotInThisCloneError, make_former, server_of

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient as KafkaAdminClient
 from confluent_kafka.admin import NewTopic
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.rpc.admin_pb2 import Topic
 from tests.cluster.workload import (
     UniqueProducer,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import LATEST
 from barnabas_wire.kafka.errors import ErrorCode

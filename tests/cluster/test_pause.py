@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.workload import UniqueProducer, active_controller, replica_bytes, wait_until_in_sync
 from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known

@@ -18,7 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin.generating.grafana import dashboards
-from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_free
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port, is_port_free
 from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.tools, pytest.mark.cluster]

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from barnabas_admin.client import AdminClient
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import AdminError
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY
 from barnabas_wire.kafka.errors import ErrorCode
 from tests.cluster.workload import read_log

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 
 pytestmark = pytest.mark.cluster
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

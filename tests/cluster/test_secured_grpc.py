@@ -15,7 +15,8 @@ import pytest
 
 from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.rpc.peers import peer_name
 
 RENEWAL_TIMEOUT_S = 30.0

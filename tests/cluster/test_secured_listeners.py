@@ -22,7 +22,8 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from barnabas_admin import pki
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 
 TIMEOUT_S = 30.0
 PLAIN_LINE = (

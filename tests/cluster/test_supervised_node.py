@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas_admin.cluster_directory import random_uuid
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 
 pytestmark = pytest.mark.cluster
 

@@ -27,7 +27,8 @@ from pathlib import Path
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError, LocalClusterError
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.chaos.data.plan import LOOSE, TOPICS
 from tests.chaos.data.replicas import read_replicas
 from tests.chaos.data.report import measure

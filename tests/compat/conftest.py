@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 

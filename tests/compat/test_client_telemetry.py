@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer
 from barnabas_admin.client import AdminClient
 from barnabas_admin.console import pages, topics
 from barnabas_admin.console.cluster import ConsoleCluster
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_admin.main import cli
 from barnabas_wire.client.security import ClientSecurity
 from tests.compat.samples import DEADLINE_S

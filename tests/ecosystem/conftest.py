@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.ecosystem import java
 from tests.support.clusters import ForkedCluster
 

@@ -29,13 +29,9 @@ from typing import Any
 
 from barnabas_admin.cluster_directory import random_uuid
 from barnabas_admin.errors import LocalClusterError
-from barnabas_admin.local_cluster import (
-    ADMIN_PORT_OFFSET,
-    METRICS_PORT_OFFSET,
-    LocalCluster,
-    find_base_port,
-)
+from barnabas_admin.local_cluster import ADMIN_PORT_OFFSET, METRICS_PORT_OFFSET, LocalCluster
 from barnabas_admin.local_node import LocalNode
+from barnabas_admin.local_ports import find_base_port
 from tests.chaos.data.plan import KEPT
 from tests.chaos.data.replicas import read_replicas
 from tests.checker.data_history import OK, Fault, History, HistoryWriter, Phase, read_events

@@ -23,8 +23,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_admin import pki
-from barnabas_admin.local_cluster import HOST, LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
 from barnabas_admin.local_node import LocalNode
+from barnabas_admin.local_ports import HOST, find_base_port
 from barnabas_wire.rpc import bootstrap_pb2
 from barnabas_wire.rpc.bootstrap_pb2_grpc import BootstrapStub
 from barnabas_wire.rpc.peers import peer_name

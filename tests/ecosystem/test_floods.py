@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.floods import PLAIN_TOPIC, RECOMPRESSED_TOPIC
 from tests.cluster.test_hostile import honest_latencies
 from tests.ecosystem.java import IS_FULL

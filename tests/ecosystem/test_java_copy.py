@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from tests.cluster.exactly_once import Copy
 from tests.ecosystem.java import IS_FULL, java_copier
 from tests.support.clusters import ForkedCluster

@@ -30,7 +30,8 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from barnabas_admin import pki
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_admin.main import cli
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.security import ClientSecurity, SaslLogin

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.ecosystem.java import IS_FULL
 from tests.ecosystem.spark_jobs import commits, committed, create, send
 from tests.support.clusters import ForkedCluster

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.ecosystem.java import IS_FULL
 from tests.ecosystem.spark_jobs import EXAMPLES, committed, create, run, run_command, send, send_by_key
 from tests.support.clusters import ForkedCluster

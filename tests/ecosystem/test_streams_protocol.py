@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.ecosystem import java
 from tests.ecosystem.java import build
 from tests.ecosystem.test_streams import run_pipelines

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
 from tests.compat.samples import until

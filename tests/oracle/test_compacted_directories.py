@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_broker.offline.log_verify import check_directory
 from barnabas_log.directories.checkpoints import CLEAN_OFFSETS_FILE, read_offsets
 from barnabas_log.disk import RealDisk

@@ -14,8 +14,9 @@ from random import Random
 from subprocess import Popen
 from typing import Any
 
-from barnabas_admin.local_cluster import STOP_TIMEOUT_S, find_base_port
+from barnabas_admin.local_cluster import STOP_TIMEOUT_S
 from barnabas_admin.local_node import LocalNode
+from barnabas_admin.local_ports import find_base_port
 from tests.power.recording_disk import FlushFault, write_faults
 from tests.power.rollback import RolledBack, roll_back
 from tests.support.clusters import ForkedCluster

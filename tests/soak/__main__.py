@@ -20,7 +20,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.chaos.nodes import ROOT, find_complaints
 from tests.soak.churn import STEADY, STEADY_CONFIGS, STEADY_PARTITIONS
 from tests.soak.figures import MIB, RSS, Growth, find_growth, gauge_sums, process_figures, table

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.blocking import BlockingCluster
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages.delete_records import (

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from pyspark_barnabas.options import parse_options
 from pyspark_barnabas.reader import read_range
 from pyspark_barnabas.source import RangePartition, source_schema

@@ -28,13 +28,8 @@ from barnabas_admin.errors import LocalClusterError, WrongUsage
 from barnabas_admin.forked import writes_coverage
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.known_clusters import Context, data_home, read_context, remove_context, write_context
-from barnabas_admin.local_cluster import (
-    DEFAULT_PORT,
-    READY_TIMEOUT_S,
-    LocalCluster,
-    find_dev_port,
-    wait_until_ready,
-)
+from barnabas_admin.local_cluster import READY_TIMEOUT_S, LocalCluster, wait_until_ready
+from barnabas_admin.local_ports import DEFAULT_PORT, find_dev_port
 from barnabas_admin.output import print_json, print_line, talk
 
 WATCH_PAUSE_S = 0.2

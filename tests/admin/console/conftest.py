@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.support.clusters import ForkedCluster
 from tests.support.journals import small_journal, text_of
 

@@ -33,7 +33,8 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.console.application import make_application
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.sign_in import SignIn
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.client.security import PLAINTEXT
 from tests.admin.console.browser import THEMES, WIDTHS, choose_theme, open_browser, save_picture, set_width
 from tests.admin.console.conftest import Console

@@ -15,7 +15,8 @@ from barnabas_admin.console import sign_in as sign_in_module
 from barnabas_admin.console.application import make_application
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.sign_in import PROOF_S_MAX, REST_S_MAX, SignIn
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.console.conftest import Console
 from tests.support.clusters import ForkedCluster

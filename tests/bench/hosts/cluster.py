@@ -30,8 +30,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from barnabas_admin.client import AdminClient as ControlAdmin
 from barnabas_admin.cluster_directory import random_uuid
-from barnabas_admin.local_cluster import HOST, is_port_free
 from barnabas_admin.local_node import node_environment, server_command
+from barnabas_admin.local_ports import HOST, is_port_free
 
 BROKERS_MAX = 64
 KINDS = ("broker", "admin", "metrics", "controller")

@@ -21,7 +21,8 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.bench.peer.results import OURS, THEIRS
 from tests.bench.peer.rows import DURABLE
 from tests.oracle.apache import HOST, ApacheBroker

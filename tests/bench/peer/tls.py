@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from barnabas_admin import pki
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.bench.peer.results import OURS, THEIRS
 from tests.bench.peer.systems import APACHE_FLAGS, KAFKA_VERSION, SHARED, TLS_PORT_OFFSET, Barnabas, Cluster, System
 from tests.oracle.apache import HOST, ApacheBroker

@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.bench.blaster import Target, settle
 from tests.bench.frames import Load, make_produce
 from tests.bench.peer.systems import NODES, SHARED, Barnabas, System

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_ports import find_base_port
 from barnabas_broker.tracing.config import TracingConfig
 from barnabas_broker.tracing.export import open_traces
 from barnabas_broker.tracing.produce import PARTITIONS_MAX, ProduceTracer

@@ -20,7 +20,8 @@ from barnabas_admin import pki
 from barnabas_admin.client import AdminClient
 from barnabas_admin.doctor.finding import Cause
 from barnabas_admin.doctor.rebalancing import Look, judge
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_ports import find_base_port
 from tests.scenarios.doctor.programs import DoesNotWork, commit, consume, polling, produce, wait_for_share
 from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
