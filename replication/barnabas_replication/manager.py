@@ -422,11 +422,11 @@ class ReplicaManager(LogManagerListener):
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
         self.appends.close()
         self._hosting.close()
-        self.batch_work.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
             self.fetchers.stop(partition)
             partition.stop(error)
+        await self.batch_work.close()
         await self._logs.checkpoints.write_high_watermarks()
 
     async def _watch_isrs(self) -> None:

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from threading import Event
+from threading import Event, Thread
+from threading import enumerate as living_threads
 from typing import Any
 
 import pytest
@@ -234,20 +235,30 @@ async def test_waiting_batches_are_bounded_and_the_client_is_asked_to_try_again(
     assert bench.answers[-1][0].error is None
 
 
-async def test_closing_refuses_what_waits_and_appends_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_refuses_what_waits_appends_nothing_more_and_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     release, real = Event(), recompressed
 
     def slow(data: bytes, codec: Codec) -> bytes:
         assert release.wait(10)
         return real(data, codec)
 
+    def workers() -> set[Thread]:
+        return {thread for thread in living_threads() if thread.name.startswith("batch-work")}
+
     monkeypatch.setattr(module, "recompressed", slow)
+    before = workers()
     bench = Bench(z=GZIP)
     bench.send(("z", 0, batch()))
     bench.send(("z", 0, batch()), ("z", 1, batch()))
-    bench.under_test.close()
+    made = workers() - before
+    closing = asyncio.create_task(bench.under_test.close())
+    await asyncio.sleep(0)
+    assert made and not closing.done()
     release.set()
-    await asyncio.sleep(0.1)
+    await closing
+    assert not made & workers()
     assert [[outcome.error.code for outcome in answer] for answer in bench.answers] == [  # type: ignore[union-attr]
         [ErrorCode.NOT_LEADER_OR_FOLLOWER],
         [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2,

@@ -89,9 +89,9 @@ class ClientTelemetry:
         self.clients.add(client, push, now_ms=now_ms, kept_ms=max(FORGOTTEN_MS, KEPT_INTERVALS * interval_ms))
 
     def close(self) -> None:
-        """Open nothing more."""
+        """Open nothing more; what is being opened has at most `max_bytes`."""
         if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread.shutdown(cancel_futures=True)
 
     async def _open(self, compression: CompressionType, data: bytes) -> Push:
         from barnabas_broker.telemetry.otlp import (

@@ -193,18 +193,18 @@ class BatchWork:
             loop.call_soon(self._advance, request)
         return True
 
-    def close(self) -> None:
-        """Refuse what waits; nothing is appended any more."""
+    async def close(self) -> None:
+        """Refuse what waits; nothing is appended any more, and no thread is left when it returns."""
         self._is_closed = True
         requests = {request: None for queue in self._queues.values() for request in queue}
         self._queues.clear()
         error = NotLeaderOrFollower("the broker is shutting down")
         for request in requests:
             request.respond([AppendOutcome(topic, number, error) for topic, number, _ in request.entries])
-        for threads in (self._threads, self._process_thread):
-            if threads is not None:
-                threads.shutdown(wait=False, cancel_futures=True)
         self._inspector.close()
+        for threads in (self._threads, self._process_thread):
+            if threads is not None:  # each may be amid a batch, which the loop does not wait for
+                await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
     def _task_of(self, entry: AppendEntry, is_drawn: bool) -> _Task | None:
         """What has to be done to the entry's batch; None where it may stay as it is."""
