@@ -32,7 +32,7 @@ from tests.node_fuzz.cluster import NODES, Heard, RealNodes
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-IMAGE_S = 60.0
+IMAGE_S = 180.0
 """An image that takes longer is ended, and has failed."""
 
 

@@ -203,7 +203,7 @@ class BatchWork:
             request.respond([AppendOutcome(topic, number, error) for topic, number, _ in request.entries])
         self._inspector.close()
         for threads in (self._threads, self._process_thread):
-            if threads is not None:  # each may be amid a batch, which the loop does not wait for
+            if threads is not None:  # each may still open a batch, which the loop does not wait for
                 await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
     def _task_of(self, entry: AppendEntry, is_drawn: bool) -> _Task | None:
