@@ -1,4 +1,4 @@
-"""One partition across brokers: who leads, who follows, who is in sync, how far is committed.
+"""One partition across brokers: its leader, its followers, the in-sync set, and how far is committed.
 
 May touch:  barnabas_log, barnabas_wire, barnabas_quorum.image, asyncio; sockets in peer.py alone.
             Must not touch: broker, controller, raft.

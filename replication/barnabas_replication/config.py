@@ -85,7 +85,7 @@ class ReplicationConfig:
     )
 
     sessionless_size: int = SESSIONLESS_SIZE
-    """Without a key: nobody but a simulation has a reason to choose."""
+    """Without a key: only a simulation has a reason to set it."""
 
     def __post_init__(self) -> None:
         if self.replica_selector_class not in SELECTORS:

@@ -51,6 +51,6 @@ class AlterPartitionChannel(Protocol):
         """Propose all; answers after the controller has committed (or refused) each.
 
         Raises KafkaError when the whole request was refused (NOT_CONTROLLER, STALE_BROKER_EPOCH) and
-        OSError or TimeoutError when nobody answered; all of these are tried again.
+        OSError or TimeoutError when no controller answered; all of these are tried again.
         """
         ...

@@ -306,7 +306,7 @@ class ReplicaManager(LogManagerListener):
                     self.batch_work.note(topic, config)
                 partition.log.update_config(config)
                 if partition.durable_end_offset < partition.log.log_end_offset:
-                    self._logs.request_flush(partition.log)  # written in page-cache mode: nobody else would ask
+                    self._logs.request_flush(partition.log)  # written in page-cache mode: nothing else would ask
                 found.append(partition)
         return found
 
@@ -367,8 +367,8 @@ class ReplicaManager(LogManagerListener):
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The
         controller learns of it where the cluster's metadata.version knows faults; a full directory stays a fault until it has room.
 
-        CORRUPT: reads of what is sound go on, and others lead where they can. NO_ROOM: appends are refused and a follower
-        fetches no more, reads go on.
+        CORRUPT: reads of what is sound continue, and others lead where they can. NO_ROOM: appends are refused and a
+        follower fetches no more, reads continue.
         """
         self._faults.set_fault(topic_partition, fault)
 
@@ -380,7 +380,7 @@ class ReplicaManager(LogManagerListener):
         self._faults.spread_space(directory, has_space)
 
     def stays_when_full(self) -> bool:
-        """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""
+        """Whether others can be led past a full directory, or the cluster's features are not known yet."""
         features = self.hosted.image.features
         return features.has_replica_faults or features.metadata_version == 0
 
@@ -446,4 +446,4 @@ class ReplicaManager(LogManagerListener):
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Does nothing: no caller waits."""

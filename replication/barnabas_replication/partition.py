@@ -163,7 +163,8 @@ class Partition:
         self.is_refilled = False
         """Whether it had all that its leader had committed, after it had lost records."""
         self.missed_below = NO_OFFSET
-        """Below it the present leader has forgotten deletions that this replica may never have had: it is to be filled anew."""
+        """Below it the present leader has forgotten deletions that this replica may never have had: it must be
+        refilled."""
         self.waiting_for_commit = ProduceQueue()
         self.waiting_for_flush = ProduceQueue()
         self.follower_fetches = WaitingList()
@@ -228,7 +229,7 @@ class Partition:
 
     @property
     def is_known_out_of_sync(self) -> bool:
-        """Whether the cluster knows that this replica is damaged and out of the ISR: nobody counts on what it holds."""
+        """Whether the cluster knows that this replica is damaged and out of the ISR: no node counts on its records."""
         return self.is_known_corrupt and self.cluster.broker_id not in self.isr.committed
 
     @property
@@ -284,7 +285,7 @@ class Partition:
         self.events.on_failed(self)
 
     def set_has_space(self, has_space: bool) -> None:
-        """Whether the log may grow. Without room appends are refused with an error that clients retry; reads go on."""
+        """Whether the log may grow. Without room appends are refused with an error that clients retry; reads work."""
         self.has_space = has_space
         if self.storage_error is None:
             self.append_refusal = None
@@ -393,17 +394,17 @@ class Partition:
         )
 
     def set_high_watermark(self, offset: Offset) -> None:
-        """Set the HW, of the log too. Nobody is answered."""
+        """Set the HW, of the log too. No request is answered."""
         self.high_watermark = offset
         self.log.update_high_watermark(offset)
 
     def settle_log_start(self) -> None:
-        """Have a leader's log start where its in-sync followers' do, if nobody here knows for sure where it starts."""
+        """Have a leader's log start where its in-sync followers' do, if this broker is not sure where it starts."""
         log = self.log
         if not log.is_start_doubted or not self.is_leader or self.storage_error is not None:
             return
         if len(self.replicas) == 1:
-            log.is_start_doubted = False  # nobody else knows, and that was said when it was opened
+            log.is_start_doubted = False  # no other replica knows, and that was said when it was opened
             return
         followers = [self.remotes.get(each) for each in self.isr.committed if each != self.cluster.broker_id]
         start = witnessed_start(

@@ -1,8 +1,8 @@
 """What the replicas of a broker want done by others: noted as they change, obeyed together a moment later.
 
 May touch:  its arguments.                Must not touch: asyncio, logs, the controller, partitions' state.
-Invariants: whoever notes something goes on at once, and has changed its own state before; nothing is done within the call that
-            notes it.
+Invariants: whoever notes something continues at once, and has changed its own state before; nothing is done within the
+            call that notes it.
 Read next:  manager.py `_obey`, which does it; partition.py, where most of it comes from.
 """
 
@@ -37,9 +37,9 @@ class ReplicaEvents(Generic[PartitionT]):
         self.suspected: dict[PartitionT, Offset] = {}
         """A follower does not take what the log holds at that offset: it may be damaged."""
         self.lacking: dict[PartitionT, None] = {}
-        """They lack records, or deletions, that they had or should have: they are to be filled anew."""
+        """They lack records, or deletions, that they had or should have: they must be refilled."""
         self.failed: dict[PartitionT, None] = {}
-        """Their disk failed: they follow nobody any more."""
+        """Their disk failed: they follow no leader any more."""
 
     def on_high_watermark_advance(self, partition: PartitionT) -> None:
         """See advanced."""
@@ -73,7 +73,7 @@ class ReplicaEvents(Generic[PartitionT]):
         self._call()
 
     def taken(self) -> None:
-        """They are obeyed now: what comes from here on asks anew."""
+        """They are obeyed now: what comes from here on asks again."""
         self._is_called = False
 
     def _call(self) -> None:

@@ -25,7 +25,7 @@ CONSUMER_REPLICA_ID = BrokerId(-1)
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads, as far as this broker knows: the hint of KIP-951 beside NOT_LEADER_OR_FOLLOWER and epoch errors."""
+    """The leader, as far as this broker knows: the hint of KIP-951 beside NOT_LEADER_OR_FOLLOWER and epoch errors."""
 
     leader_id: BrokerId
     leader_epoch: Epoch
@@ -85,7 +85,7 @@ class FetchSpec(NamedTuple):
     """Whether it is a consumer that knows of KIP-392: a follower serves it too."""
     session_id: int = 0
     session_epoch: int = NO_SESSION_EPOCH
-    """Of a follower's fetch session (fetch_session.py); with OPENS_SESSION_EPOCH it asks for a new one."""
+    """The epoch of a follower's fetch session (fetch_session.py); OPENS_SESSION_EPOCH asks for a new session."""
 
 
 class FetchPartitionSpec(NamedTuple):
@@ -102,7 +102,7 @@ class FetchPartitionSpec(NamedTuple):
     max_bytes: int = 1 << 20
     flushed_offset: Offset = NO_OFFSET
     """Up to where a follower's end counts, when that is not the fetch offset itself: the rest is not flushed yet. From a replica that
-    reads as a consumer does, to be filled anew, any offset asks for `forgotten_below`."""
+    reads as a consumer does, to be refilled, any offset asks for `forgotten_below`."""
 
 
 class DivergingEpoch(NamedTuple):

@@ -23,14 +23,14 @@ class Stats:
     isr_expands: int = 0
     isr_proposals_refused: int = 0
     inspected_batches: int = 0
-    """Of producers, whose records were opened (validate.batches)."""
+    """Producers' batches whose records were opened (validate.batches)."""
     inspected_bytes: int = 0
     unsound_batches: int = 0
-    """Of them, refused for what their records are."""
+    """Those of them that were refused for what their records are."""
     recompressed_batches: int = 0
     """Brought into their topic's codec (compression.type)."""
     recompressed_bytes: int = 0
-    """Of them, as they came."""
+    """Bytes of the recompressed batches as they came."""
     replicated_bytes: int = 0
     replica_fetch_errors: int = 0
     replica_fetch_s: Histogram = field(default_factory=Histogram)

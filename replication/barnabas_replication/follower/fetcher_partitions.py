@@ -8,7 +8,8 @@ Read next:  fetch_plan.py (what is decided), follower_log.py (what is done to a 
 
 Not obvious:
 - After a fetch that brought data we wait for its flush before the next fetch, since a long poll without those partitions
-  would delay their acknowledgement by its whole wait. A flush older than FLUSH_WAIT_MS lets the others go on without.
+  would delay their acknowledgement by its whole wait. A flush older than FLUSH_WAIT_MS no longer
+  holds up the fetch of the others.
 - But where the answer was full, the leader has more, and we ask for that at once, naming what is flushed (needs
   metadata.version 3): fetch, write and flush one after another left disk and CPU idle in turn. Measured in turn, RF 3, durable,
   1 MiB batches on two cores: from 0.70 to 0.76 of the page cache's MB/s, and four flushes in place of seven. Nothing is asked
@@ -72,7 +73,7 @@ FLUSH_WAIT_MS = 20
 NAMED_AT_ONCE = 512
 """Partitions that a fetch within a session names at most: thousands take either side a turn of a good part of a second."""
 REFUSALS_REPORTED_EVERY_MS = 60_000
-"""Of a partition whose batches are refused again and again: one line, and its count, in this time."""
+"""A partition whose batches are refused again and again logs one line, with their count, in this time, in ms."""
 
 
 class PartitionFetchState:
@@ -138,10 +139,10 @@ class FetcherPartitions:
         self._partitions: dict[TopicPartition, PartitionFetchState] = {}
         self.session_id = 0
         self._session_epoch = OPENS_SESSION_EPOCH
-        """Of the next fetch."""
+        """The session epoch that the next fetch sends."""
         self._session_broker_epoch = -1
         self._unnamed: dict[TopicPartition, PartitionFetchState] = {}
-        """Within a session: what the leader does not have in mind. Who was not served last comes first."""
+        """Within a session: partitions that the leader's session lacks; one that was not served last comes first."""
         self._unflushed: dict[Partition, None] = {}
         """Those whose flush the next fetch waits for."""
         self._cut: dict[Partition, None] = {}
@@ -183,7 +184,7 @@ class FetcherPartitions:
 
     @property
     def session_epoch(self) -> int:
-        """Of the next fetch."""
+        """The session epoch that the next fetch sends; NO_SESSION_EPOCH when it opens no session."""
         if self.session_id or len(self._partitions) > self._config.sessionless_size:
             return self._session_epoch
         return NO_SESSION_EPOCH
@@ -203,7 +204,7 @@ class FetcherPartitions:
             self.end_session()
 
     def end_session(self) -> bool:
-        """Nobody can say what the leader has in mind; returns whether there was a session."""
+        """Drop the session, since what the leader still knows of it is uncertain; returns whether there was one."""
         if not self.session_id:
             return False
         self.session_id = 0
@@ -419,7 +420,8 @@ class FetcherPartitions:
         return has_grown
 
     def _may_take(self, partition: Partition, fetched: FetchedPartition) -> bool:
-        """Whether records may be taken in from a leader that has forgotten deletions past our end; if not, ours is to be filled anew."""
+        """Whether records may be taken in from a leader that has forgotten deletions past our end; if not, ours needs a
+        refill."""
         log = partition.log
         intake = intake_of(
             forgotten_below=fetched.forgotten_below,

@@ -57,12 +57,12 @@ class FetcherPool:
         self._tasks: asyncio.TaskGroup | None = None
 
     def fetcher_of(self, topic_partition: TopicPartition) -> Fetcher | None:
-        """Who keeps that partition in step; None when it is not followed."""
+        """The fetcher that follows that partition; None when it is not followed."""
         return self._fetcher_of.get(topic_partition)
 
     def begin(self, partition: Partition) -> None:
-        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write; or it is to be
-        filled anew."""
+        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write;
+        or it must be refilled."""
         leader_id = partition.leader_id
         if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_space:
             return

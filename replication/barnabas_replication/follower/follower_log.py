@@ -1,7 +1,8 @@
-"""What a follower does to its log: append what the leader sent, cut what the leader does not have, begin anew.
+"""What a follower does to its log: append what the leader sent, cut what the leader does not have, start an empty log.
 
 May touch:  the partition and its log.   Must not touch: peers, clocks.
-Invariants: the HW never passes the log's end; a log is cut below its HW only after an unclean election, or where nobody counts on it.
+Invariants: the HW never passes the log's end; a log is cut below its HW only after an unclean election, or where no
+            other node counts on it.
 Read next:  fetcher_partitions.py, which calls this; truncation.py for where to cut (KIP-101, KIP-279).
 """
 
@@ -71,7 +72,7 @@ def note_forgotten(partition: Partition, below: Offset, *, is_copy: bool) -> Non
 
 def refuse_forgotten(partition: Partition, below: Offset) -> None:
     """The leader has forgotten deletions below that offset which this replica may never have had: it takes nothing more in, and
-    is to be filled anew."""
+    must be refilled."""
     if partition.missed_below == NO_OFFSET:
         logger.warning(
             "%s: broker %d has compacted away deletions below %d, and this replica ends at %d: it may hold what was deleted, "
@@ -126,7 +127,7 @@ def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep | Non
 
 
 def cut_before_damage(partition: Partition, offset: Offset) -> None:
-    """End the log at `offset`, below which all is sound: for a replica that nobody counts on. Raises StorageFailed."""
+    """End the log at `offset`, below which all is sound: for a replica that no node counts on. Raises StorageFailed."""
     truncating.truncate_to(partition.log, offset)
     partition.set_high_watermark(min(partition.high_watermark, partition.log.log_end_offset))
 

@@ -3,14 +3,15 @@
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: records are taken in only where they leave no deleted key behind: at or past what the leader has forgotten, or by a log
             that holds nothing but a copy of that leader's, made in one epoch of it and under one such offset.
-Read next:  barnabas_log/forgotten.py; fetcher_partitions.py, which obeys; refill.py, which fills a log anew.
+Read next:  barnabas_log/forgotten.py; fetcher_partitions.py, which obeys; refill.py, which refills a log.
 
 Why. A leader's compaction lets tombstones go some time after it took the values that they delete. A replica that was away for longer
 has the values, and is never sent the tombstones: it would read deleted keys out once it leads. Likewise the end of a transaction goes
 after its data: a replica that has the data would wait for the end for ever.
 
 A leader has forgotten nothing above its high watermark, so whoever is in sync or eligible has had all of it. A replica that has not
-is therefore neither, unless the leader does not know what it has forgotten: it is reported as corrupt before it is filled anew.
+is therefore neither, unless the leader does not know what it has forgotten: it is reported as corrupt before it is
+refilled.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Intake(Enum):
     COPY = auto()
     """Take them in: ours is a copy of the leader's so far."""
     REFUSED = auto()
-    """Ours may hold what was deleted: it is to be filled anew."""
+    """Ours may hold what was deleted: it must be refilled."""
 
 
 def intake_of(

@@ -27,8 +27,8 @@ from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 from barnabas_wire.tuples import new_tuple
 
 FETCH_VERSION_MIN = 15
-"""The first with the follower's broker epoch (KIP-903), without which nobody joins an ISR. Topics go by id (v13), and the last
-fetched epoch is there (v12)."""
+"""The first with the follower's broker epoch (KIP-903), without which no follower joins an ISR. Topics go by id (v13),
+and the last fetched epoch is there (v12)."""
 FETCH_VERSION_MAX = 17
 
 
@@ -51,7 +51,7 @@ class FetchAnswer(NamedTuple):
 
     partitions: Sequence[FetchedPartition]
     session_id: int = 0
-    """The fetch session that the next fetch may go on with; 0: there is none."""
+    """The fetch session that the next fetch may continue; 0: there is none."""
 
 
 class Peer(Protocol):

@@ -6,9 +6,11 @@ Read next:  fetcher_partitions.py, which obeys; KIP-101 and KIP-279 for why offs
 
 Not obvious:
 - Kafka serves a follower whose last epoch ended at or before the leader's log start. What such a follower holds below that start
-  may never have been committed, and would come to light if it were elected before it hears of the start. Ours begins anew.
+  may never have been committed, and would come to light if it were elected before it hears of the start. Ours starts an
+  empty log.
 - A log that retention has emptied keeps its last epoch though no record is left of it. There is nothing to come to light, so it
-  is served like one that never held a record. Refused, it would stop for good: it cannot begin anew further than it has.
+  is served like one that never held a record. Refused, it would stop for good: it cannot start an empty log further on
+  than its own end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cluster as this broker's image has it: who it is itself, who serves, where others are reached.
+"""The cluster as this broker's image has it: its own id and epoch, the brokers that serve, and their addresses.
 
 May touch:  the image.                    Must not touch: partitions, logs, asyncio.
 Invariants: the image is swapped as a whole; it counts as present only if it knows the registration of this very process.

@@ -32,7 +32,7 @@ class HostedPartitions(ClusterView):
         super().__init__(broker_id, broker_epoch, now_ms)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topics_at_start: TopicsImage | None = None
-        """Of the first image that knew this incarnation of the broker; None before there was one."""
+        """The topics of the first image that knew this incarnation of the broker; None before that image."""
 
     def take(self, image: MetadataImage) -> MetadataImage:
         """Go by a newer image from now on; returns the one before."""
@@ -42,7 +42,7 @@ class HostedPartitions(ClusterView):
         return before
 
     def absent(self, topic: str, number: int) -> KafkaError:
-        """Why a request for a partition that is not hosted here is refused: others have it, or nobody."""
+        """Why a request for a partition that is not hosted here is refused: others host it, or it does not exist."""
         registration = self.image.topics.partition(TopicPartition(topic, number))
         if registration is None:
             return UnknownTopicOrPartition(f"{topic}-{number} does not exist")
@@ -71,7 +71,7 @@ class HostedPartitions(ClusterView):
         return partition
 
     def leader_hint(self, topic: str, number: int) -> CurrentLeader | None:
-        """Who leads as the image has it; None when there is no such partition."""
+        """The leader and its epoch in the image; None when there is no such partition."""
         registration = self.image.topics.partition(TopicPartition(topic, number))
         return None if registration is None else CurrentLeader(registration.leader, registration.leader_epoch)
 

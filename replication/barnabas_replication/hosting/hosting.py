@@ -2,13 +2,13 @@
 
 May touch:  partitions' roles, the pool of fetchers, loop timers.       Must not touch: requests, sockets, the disk.
 Invariants: the plan is obeyed in its order: remove, postpone, lead, follow; what is hosted already takes all of an image in one turn;
-            logs are deleted and opened later, a few a turn, the deletions first; what is postponed is planned anew under each
-            image that knows this incarnation of the broker.
+            logs are deleted and opened later, a few a turn, the deletions first; what is postponed is planned again
+            under each image that knows this incarnation of the broker.
 Read next:  placement.py (the plan), replica_logs.py (which log a replica gets), roles.py (leading and following).
 
 Not obvious:
 - Between two turns the image may change, and what it said of a partition whose log is being made with it: the partition gets
-  the role that the newest image gives it, and a log that nobody wants any more goes.
+  the role that the newest image gives it, and a log that is no longer wanted goes.
 - What is made in a thread when the broker stops is waited for: the logs close after it, and whole.
 """
 
@@ -95,7 +95,7 @@ class Hosting:
         self._loop = asyncio.get_running_loop()
         self._postponed: dict[TopicPartition, None] = {}
         self._to_delete: deque[Removal] = deque()
-        """Logs that nobody is served from any more, and replicas of deleted topics."""
+        """Logs that no longer serve requests, and replicas of deleted topics."""
         self._to_open: dict[TopicPartition, None] = {}
         """Replicas that have no log yet, in the order in which they get one."""
         self._to_follow: deque[Partition] = deque()
@@ -118,7 +118,7 @@ class Hosting:
         delta: what it changes of topics, None when nothing.
         """
         if delta is not None:
-            # Who has a replica of a topic that is gone promises nothing by it any more, and goes on until it is its turn.
+            # A replica of a topic that is gone promises nothing any more, and continues until it is its turn.
             self._to_delete.extend(deleted_of(delta))
             if self._to_delete:
                 self._is_due.set()
@@ -188,7 +188,7 @@ class Hosting:
         return self._hosted.partitions.get(partition.topic_partition) is partition
 
     def host_again(self, partition: Partition) -> None:
-        """Another log was put in the place of its own: host the partition with that."""
+        """Another log was put in the place of the partition's own: host the partition with that."""
         self.forget(partition)
         self._place(as_of(self._hosted.image.topics, [partition.topic_partition]))
 
@@ -271,7 +271,7 @@ class Hosting:
         self._fetchers.stop(partition)
         is_present = self._hosted.is_present_incarnation()
         if is_present and not self._faults.may_lead(partition):
-            roles.follow(partition, change.registration)  # who the controller does not know yet to have lost records
+            roles.follow(partition, change.registration)  # the controller does not know yet that it has lost records
             return
         roles.lead(partition, change.registration, now_ms=now_ms, is_present_incarnation=is_present)
         if not is_present:
@@ -388,7 +388,7 @@ class Hosting:
         self._faults.report_unknown(partition, change.registration)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """We are no replica of it any more, or it is another topic's: nobody is served from now on, and its log goes."""
+        """We are no replica of it any more, or it is another topic's: requests are refused, and its log goes."""
         partition = self._hosted.partitions.get(topic_partition)
         if partition is not None:
             if partition.topic_id != topic_id:

@@ -6,7 +6,7 @@ Invariants: no empty log takes the place of one that may hold what the cluster c
             does not say which topic it is of serves none, and is kept if it holds records (barnabas_log/directories/topic_witness.py).
 Read next:  replica_logs.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
 
-Differs from Kafka: there a log is made anew in any directory as soon as none is offline, whoever counts on it.
+Differs from Kafka: there a new log is made in any directory as soon as none is offline, whoever counts on it.
 """
 
 from __future__ import annotations

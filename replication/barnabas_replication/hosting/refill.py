@@ -1,4 +1,4 @@
-"""A replica that missed deletions is filled anew from its leader: a second log beside the first, then the swap.
+"""A replica that missed deletions is refilled from its leader: a second log beside the first, then the swap.
 
 May touch:  the partition, its second log, peers.      Must not touch: the controller, loop timers.
 Invariants: what is read is committed, and of one leader in one epoch under one offset of what it has forgotten; the first log serves
@@ -6,8 +6,8 @@ Invariants: what is read is committed, and of one leader in one epoch under one 
             the partition is hosted, and follows that leader in that epoch, still.
 Read next:  missed_deletions.py for why; repair.py, which calls this; barnabas_log/directories/refills.py for the files.
 
-The replica is known as corrupt and out of the ISR meanwhile, so nobody counts on it; when the leader dies it still has what it had,
-and leads as whoever leads for want of a better one.
+The replica is known as corrupt and out of the ISR meanwhile, so no other node counts on it; when the leader dies it
+still has what it had, and leads as whoever leads for want of a better one.
 
 Not obvious:
 - The leader reads from behind the swap of its compaction: a value that a tombstone took is gone before the tombstone. So if the

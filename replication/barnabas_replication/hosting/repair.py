@@ -1,9 +1,10 @@
 """Damaged ranges of this broker's replicas: reported, refetched from their leaders, proved, put in place, cleared.
 
 May touch:  its partitions and their logs, peers, loop timers.      Must not touch: the controller, requests of clients.
-Invariants: a replica with known damage is marked CORRUPT until none is left and its producer state was read anew; bytes are put
-            in place only when their checksums, offsets and leader epochs are proved; a log is cut only while the cluster knows
-            the replica as corrupt and out of the ISR; nothing is taken from an await into a log that changed meanwhile.
+Invariants: a replica with known damage is marked CORRUPT until none is left and its producer state was read again;
+            bytes are put in place only when their checksums, offsets and leader epochs are proved; a log is cut only
+            while the cluster knows the replica as corrupt and out of the ISR; nothing is taken from an await into a log
+            that changed meanwhile.
 Read next:  barnabas_log/recovery/scrubber.py, which finds damage; barnabas_quorum/controller/partition_change.py for what a fault does.
 
 The walk: mark (the controller moves leadership and drops us from the ISR), then as a follower fetch the range from the leader as a
@@ -14,10 +15,10 @@ range that is still known as damaged. Where sizes differ, the range is very larg
 cut before it, and replication brings the rest again.
 
 A replica that has missed deletions of a compacted log (missed_deletions.py) is no damaged one, but may be counted on no more than one:
-it is marked in the same way, and filled anew as a whole, beside what it has (refill.py).
+it is marked in the same way, and refilled as a whole, beside what it has (refill.py).
 
-A leader that nobody whole can take over from (RF 1 above all) stays leader: its range is reported, reads of it answer
-CORRUPT_MESSAGE, all else is served. Kafka has no repair; there an operator deletes the replica's directory.
+A leader that no sound replica can take over from (RF 1 above all) stays leader: its range is reported, reads of it
+answer CORRUPT_MESSAGE, all else is served. Kafka has no repair; there an operator deletes the replica's directory.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ REPAIR_BYTES_MAX = 64 * 1024 * 1024
 RETURN_S = 60.0
 """In which a second log that was put in place is hosted, behind whatever else is being opened."""
 REFILLS_MAX = 2
-"""Replicas that are filled anew at the same time."""
+"""Replicas that are refilled at the same time."""
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
 CUT_S = 30.0
@@ -91,7 +92,7 @@ class ReplicaFacts(NamedTuple):
     is_following: bool
     """Whether another broker leads."""
     is_known_out_of_sync: bool
-    """Whether the cluster knows it as corrupt, and not in the ISR: nobody counts on what it holds."""
+    """Whether the cluster knows it as corrupt, and not in the ISR: no other node counts on what it holds."""
     high_watermark: Offset
     is_unrepairable: bool
     """Whether the leader's batches do not fit in the place of the damage."""
@@ -224,7 +225,7 @@ class Repairs:
             patient.is_proved |= was_sound
             self._faults.set_fault(partition.topic_partition, ReplicaFault.CORRUPT)
         elif not partition.is_corrupt:
-            patient.is_proved = True  # what was damaged is gone: its producers are still to be read anew
+            patient.is_proved = True  # what was damaged is gone: its producers must still be read again
         self._is_due.set()
 
     def wake(self) -> None:
@@ -273,7 +274,7 @@ class Repairs:
             if not await self._logs.repairs.reload_producers(log):
                 return
             if log.damage or self._hosted.partitions.get(name) is not partition:
-                return  # looked at anew
+                return  # looked at again
             del self._patients[name]
             if patient.cut is not None:
                 self._logs.repairs.count_fetched_anew(log, patient.cut.ranges)
@@ -372,7 +373,7 @@ class Repairs:
             batches = await self._fetch(partition, damage)
             is_same = self._hosted.partitions.get(name) is partition and partition.leader_epoch == epoch
             if not is_same or partition.is_leader or damage not in log.damage:
-                return  # looked at anew, with what is true then
+                return  # looked at again, with what is true then
             if log.base_offsets[-1] == damage.segment:
                 return  # the log was cut meanwhile, so that this segment grows again: it is sealed first, at the next look
             is_tail = len(batches) != damage.stop - damage.position

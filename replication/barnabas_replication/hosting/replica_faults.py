@@ -58,7 +58,7 @@ class ReplicaFaults:
         log = partition.log
         if partition.log_directory in self._full_directories:
             partition.set_has_space(False)
-        # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
+        # This process does not know yet what was found before its start; an empty log has nothing to be damaged.
         is_known_corrupt = registration.fault_of(self._hosted.broker_id) is ReplicaFault.CORRUPT
         partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
         lost = self._logs.lost_replica(partition.topic_partition, partition.topic_id)
@@ -87,7 +87,8 @@ class ReplicaFaults:
         return False
 
     def may_lead(self, partition: Partition) -> bool:
-        """Whether the replica may lead as the image says. Before metadata.version 7 nobody can accept a loss: it leads, and says so."""
+        """Whether the replica may lead as the image says. Before metadata.version 7 no operator can accept a loss: it
+        leads, and says so."""
         if partition.is_lost and not self._hosted.image.features.has_proof:
             logger.error(
                 "%s: this replica has lost records and leads all the same: before metadata.version 7 nobody could be asked",
@@ -108,8 +109,8 @@ class ReplicaFaults:
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted.
 
-        CORRUPT: reads of what is sound go on, and others lead where they can. NO_ROOM: appends are refused and a follower
-        fetches no more, reads go on.
+        CORRUPT: reads of what is sound continue, and others lead where they can. NO_ROOM: appends are refused and a
+        follower fetches no more, reads continue.
         """
         partition = self._hosted.partitions.get(topic_partition)
         if partition is not None:

@@ -1,4 +1,4 @@
-"""What the cluster should know of this broker's replicas: who wants to report it subclasses ReplicaListener.
+"""What the cluster should know of this broker's replicas; a subclass of ReplicaListener reports it.
 
 May touch:  value types.                  Must not touch: everything else.
 Invariants: calls come on the data loop and return at once.
@@ -12,7 +12,7 @@ from barnabas_wire.kafka.ids import Uuid
 
 
 class ReplicaListener:
-    """Nobody, unless a subclass is given to the ReplicaManager."""
+    """Ignores every event; a subclass given to the ReplicaManager reports them."""
 
     def on_placed(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
         """The replica is in another directory than the cluster knows (KIP-858)."""

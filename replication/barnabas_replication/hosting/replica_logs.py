@@ -46,8 +46,8 @@ class NotOpened(Enum):
     REFUSED = auto()
     """None is made: its directory failed, or may hold the log already."""
     TRY_ANOTHER = auto()
-    """Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader that hosts nothing
-    is led on by no one else."""
+    """Its directory failed just now, with nothing in it: another may do. No later image would ask again, and a leader
+    that hosts nothing is led on by no one else."""
 
 
 class ReplicaLogs:
@@ -61,7 +61,7 @@ class ReplicaLogs:
         self._hosted = hosted
         self._log_config = log_config
         self._configs: dict[str, LogConfig] = {}
-        """Of `_configs_image`, by topic: one topic may have thousands of partitions to open."""
+        """The log configs of `_configs_image`, by topic: one topic may have thousands of partitions to open."""
         self._configs_image: MetadataImage | None = None
 
     def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
@@ -156,7 +156,7 @@ class ReplicaLogs:
         online = self._logs.health.online_directory_ids
         has_offline = bool(self._logs.health.offline_directories)
         if ZERO_UUID in online:
-            return None  # directories without ids: nobody can know where a replica is
+            return None  # directories without ids: where a replica is cannot be known
         refusal = refusal_of_new_log(
             registration,
             self._hosted.broker_id,

@@ -1,8 +1,8 @@
 """How a replica takes the role that an image gives it: lead a new epoch, lead on with other replicas, or follow.
 
 May touch:  the partition and its log.   Must not touch: the network, clocks, fetchers.
-Invariants: state from an older partition epoch is ignored; a leader epoch is led by one incarnation of a broker only; who waits for
-            what only a leader does is sent away when the leadership ends.
+Invariants: state from an older partition epoch is ignored; a leader epoch is led by one incarnation of a broker only; a
+            request that waits for what only a leader does is sent away when the leadership ends.
 Read next:  partition.py, whose state this sets; placement.py, which says who leads and who follows.
 
 Not obvious:
@@ -65,7 +65,7 @@ def lead(
 
 
 def follow(partition: Partition, registration: PartitionRegistration) -> bool:
-    """Follow as the image says; returns whether leader or epoch changed, so that fetching must begin anew."""
+    """Follow as the image says; returns whether leader or epoch changed, so that fetching must start over."""
     if registration.partition_epoch < partition.partition_epoch:
         return False
     is_new = registration.leader_epoch > partition.leader_epoch
@@ -123,7 +123,7 @@ def _take_replicas(partition: Partition, registration: PartitionRegistration, no
         return
     partition.replicas = registration.replicas
     partition.remotes = _remotes_of(partition, registration, now_ms)
-    partition.follower_fetches.note()  # one that went and came again says anew where it stands
+    partition.follower_fetches.note()  # one that went and came again reports its offset again
 
 
 def _take_faults(partition: Partition, registration: PartitionRegistration) -> None:

@@ -47,7 +47,7 @@ SWEEP_MS = 100
 LATE_MS = 500
 """A sweep later than this gives followers the time back in which nothing was read of them."""
 EXPIRED_REPORTED_EVERY_MS = 10_000
-"""Of records that were not acknowledged in time: one line in this time, for what they waited for is soon past."""
+"""How often, in ms, records that were not acknowledged in time are logged: what they waited for is soon past."""
 ACKS_ALL = -1
 BUMPS_EPOCH_FROM = 2
 """From this transaction.version on a transaction ends with a higher producer epoch (KIP-890)."""
@@ -331,7 +331,7 @@ class Appends:
             self._schedule_sweep(_NEVER_MS)
 
     def _report_expired(self, partition: Partition, count: int, now_ms: int) -> None:
-        """Log what the records waited for: who asks later finds nothing of it."""
+        """Log what the records waited for: it cannot be found out later."""
         if now_ms - self._expired_reported_ms < EXPIRED_REPORTED_EVERY_MS:
             return
         self._expired_reported_ms = now_ms

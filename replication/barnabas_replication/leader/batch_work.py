@@ -1,6 +1,6 @@
 """Work on batches before they are appended: what a producer sent is opened and judged, and brought into its topic's codec.
 
-May touch:  asyncio (the loop it is made on), threads of its own.    Must not touch: partitions, logs, network.
+May touch:  asyncio (the loop it is made on), its own threads.    Must not touch: partitions, logs, network.
 Invariants: requests for one partition are appended in the order in which they came; every request that is taken is passed on or
             refused once, and only while the same leader leads as when it came; at most WAITING_BYTES_MAX of copied batches wait;
             on the loop only a few records of a small batch that is not compressed are walked over, and RECORDS_PER_TURN bounds them.
@@ -13,12 +13,14 @@ each of a compacted topic is, since its records need keys.
 
 Not obvious:
 - A request waits as a whole, so a later request for any of its partitions has to wait behind it, whether it needs work or not.
-- A batch that is refused but repeats one that is in the log gets that one's answer: the producer sent it when nobody looked.
+- A batch that is refused but repeats one that is in the log gets that one's answer: the producer sent it when batches
+  were not inspected.
 - What a compacted topic gets are mostly few records at a time, and a thread costs as much CPU as the walk over a hundred: so those
   are walked over where they came, from the same budget, unless there is anything to say or to do about them.
 - The records that threads walk over in plain Python hold the interpreter, and with it the loop. RECORDS_PER_TURN is what threads
-  get between two turns of the loop, which alone gives and takes back; what is more goes to a process. A thread of its own waits for
-  that, so that two hostile batches, each of millions of records, hold up the first batches of no other connection.
+  get between two turns of the loop, which alone gives and takes back; what is more goes to a process. A separate thread
+  waits for that, so that two hostile batches, each of millions of records, hold up the first batches of no other
+  connection.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ RECORDS_PER_TURN = 256
 """Records that threads may walk over in plain Python for one turn of the loop. Measured: 1.0 to 1.6 us each, so that a turn is at most
 0.4 ms late; a batch of 16 KiB with records of 100 bytes has 160."""
 LIGHT_BYTES_MAX = 16 * 1024
-"""Of a batch that is walked over on the loop."""
+"""The largest batch, in bytes, that is walked over on the loop."""
 LIGHT_STEPS_PER_RECORD = 4
 """There, a record and three headers of it; what has more is left to a thread."""
 _ATTRIBUTES_POSITION = 22
@@ -81,9 +83,9 @@ class _Request:
 
     entries: list[AppendEntry]
     standings: list[object]
-    """Of each entry's partition, when the request came."""
+    """The standing of each entry's partition when the request came."""
     errors: dict[int, KafkaError]
-    """Of entries that are not to be appended, by their place."""
+    """The errors of entries that are not to be appended, by their place in `entries`."""
     size_bytes: int
     unready: int
     """Batches that are still with a thread."""
@@ -106,7 +108,8 @@ class BatchWork:
         stats: Stats,
         submit: Callable[..., Future[Any]] | None = None,
     ) -> None:
-        """random: for the draws. clock_ms: wall clock. submit: runs a function off the loop; by default threads of its own."""
+        """random: for the draws. clock_ms: wall clock. submit: runs a function off the loop; by default in its own
+        threads."""
         self._partitions = partitions
         self._inspector = inspector
         self._random = random
@@ -370,8 +373,9 @@ class BatchWork:
             respond([])
 
     def _settled(self, request: _Request) -> dict[int, KafkaError]:
-        """The errors that stand now that it is the request's turn: leadership may have moved while it waited, a transaction may have
-        ended (the next one of the same producer must not get its batch), and a batch that is refused may be one that the log has."""
+        """The errors that hold now that it is the request's turn: leadership may have moved while it waited, a
+        transaction may have ended (the next one of the same producer must not get its batch), and a batch that is
+        refused may be one that the log has."""
         errors: dict[int, KafkaError] = {}
         for index, (topic, number, batches) in enumerate(request.entries):
             standing = request.standings[index]

@@ -10,11 +10,12 @@ As in Kafka, a follower learns the leader's log start with a fetch answer and re
 ours writes its checkpoint first: Kafka writes it once a minute, so records come back after a kill of all brokers.
 
 While a deletion waits, the followers' log starts, which the leader keeps anyway, are looked at now and then: a fetch costs no
-step more. This also sees brokers that are fenced meanwhile: nobody waits for one unless it is in the ISR or eligible (ELR); others
-move when they fetch again, and are taken into the ISR only then (isr_changes.py).
+step more. This also sees brokers that are fenced meanwhile: a deletion waits for one only if it is in the ISR or
+eligible (ELR); others move when they fetch again, and are taken into the ISR only then (isr_changes.py).
 
-Retention needs none of this: whoever is elected applies it too. So it goes on while an eligible replica is away, and is the way to
-free disk then. But where it has moved a log start, that counts here like any other: it is saved first, too.
+Retention needs none of this: whoever is elected applies it too. So it continues while an eligible replica is away, and
+is the way to free disk then. But where it has moved a log start, that counts here like any other: it is saved first,
+too.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ async def delete_records(
     deadline_s = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
     starts: dict[UnifiedLog, Offset] = {}
     refusals: dict[TopicPartition, NotEnoughReplicas | None] = {}
-    """Of each partition once, however often a request names it."""
+    """The refusal of each partition, or None, asked once however often the request names it."""
     for index, (topic_partition, offset) in enumerate(asked):
         try:
             partition = hosted.leader_partition(topic_partition)

@@ -1,9 +1,10 @@
 """A follower's fetch session (KIP-227): what its leader keeps of it, so that a partition where nothing happens costs nothing.
 
 May touch:  partitions' waiting lists, remote replicas.     Must not touch: asyncio, clock, network, reads.
-Invariants: a partition stands in the session from the fetch that names it until the answer that brings records, an error or a
-            divergence of it: then its follower is to say anew where it stands; one that is not at rest is looked at with every
-            fetch; one at rest is at the leader's end, counted and in sync, and nothing has happened to it since.
+Invariants: a partition is in the session from the fetch that names it until the answer that brings records, an error or
+            a divergence of it: then its follower must report its offset again; one that is not at rest is looked at
+            with every fetch; one at rest is at the leader's end, counted and in sync, and nothing has happened to it
+            since.
 Read next:  fetches.py, which looks and answers; fetcher_partitions.py, the follower's side.
 
 Not obvious:
@@ -82,14 +83,14 @@ class Member:
             parked.answer_now()
 
     def leave(self) -> None:
-        """Of the session no more."""
+        """Take it out of the session."""
         self.is_done = True
         self.session.changed.pop(self, None)
         if self.partition is not None:
             self.partition.follower_fetches.discard(self)
 
     def move(self, partition: Partition | None) -> None:
-        """The broker hosts it anew."""
+        """The broker hosts the partition again: go by the new object, or None."""
         if self.partition is not None:
             self.partition.follower_fetches.discard(self)
         self.partition = partition
@@ -119,7 +120,7 @@ class FetchSession:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.epoch = OPENS_SESSION_EPOCH
-        """Of its last fetch."""
+        """The session epoch of its last fetch."""
         self.fetched_ms = 0
         self.members: dict[tuple[str, int], Member] = {}
         self.changed: dict[Member, None] = {}
@@ -127,7 +128,7 @@ class FetchSession:
         self.parked: ParkedFetch | None = None
 
     def name(self, spec: FetchPartitionSpec, partition: Partition | None) -> None:
-        """The follower says where it stands in a partition."""
+        """The follower reports its offset in a partition."""
         topic, _, number, _, _, _, _, _, _ = spec
         known = self.members.get((topic, number))
         if known is not None:
@@ -142,7 +143,7 @@ class FetchSession:
         self.members.pop((topic, number), None)
 
     def end(self) -> None:
-        """No fetch goes on with it."""
+        """No fetch continues it."""
         for member in tuple(self.members.values()):
             member.leave()
         self.members.clear()
@@ -171,7 +172,7 @@ class FetchSessions:
         self._last_id = 0
 
     def take(self, request: FetchSpec) -> FetchSession:
-        """The session that a follower's fetch opens or goes on with.
+        """The session that a follower's fetch opens or continues.
 
         Raises FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH: the follower opens another.
         """

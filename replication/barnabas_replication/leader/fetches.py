@@ -141,7 +141,7 @@ class Fetches:
     # ------------------------------------------------------------------ sessions of followers
 
     def in_session(self, request: FetchSpec) -> FetchSpec:
-        """The follower's fetch with the session that it opens or goes on with. Raises as FetchSessions.take."""
+        """The follower's fetch with the session that it opens or continues. Raises as FetchSessions.take."""
         return request._replace(session_id=self._sessions.take(request).id)
 
     def vouch(self) -> None:

@@ -1,4 +1,4 @@
-"""The in-sync set of one partition: who is in, who must leave, who may join, how far is committed.
+"""The in-sync set of one partition: the replicas that are in, must leave or may join, and how far is committed.
 
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: the HW is the least end over the *maximal* ISR: a proposed joiner counts from the proposal on, a proposed
@@ -11,11 +11,11 @@ Not obvious:
 - A joiner needs the start of the leader epoch as well as the HW: a new leader's HW may be older than what it wrote
   off as committed under its predecessor.
 - A follower that is slow keeps its place for replica.lag.time.max.ms, as in Kafka. One that is *silent* while writes wait for it
-  alone leaves sooner. Kafka knows no silence: with one follower cut off, its acks=all writes stand still for 30 s and more.
-- **Below min.insync.replicas the HW stands still** (KIP-966): what a consumer has seen is then always on min.insync.replicas
-  copies, and who was in the ISR when it fell below holds all that was ever committed. The controller's eligible leader
-  replicas (controller/elr.py) are true because of this rule alone, by the same effective minimum. The price: acks=1 records
-  stay unread until the ISR is whole again.
+  alone leaves sooner. Kafka knows no silence: with one follower cut off, its acks=all writes stop for 30 s and more.
+- **Below min.insync.replicas the HW does not move** (KIP-966): what a consumer has seen is then always on
+  min.insync.replicas copies, and who was in the ISR when it fell below holds all that was ever committed. The
+  controller's eligible leader replicas (controller/elr.py) are true because of this rule alone, by the same effective
+  minimum. The price: acks=1 records stay unread until the ISR is whole again.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Invariants: one proposal at a time; a member that may join counts at once, one t
             an ISR is installed by the image alone, never by an answer.
 Read next:  isr.py for the rules; alter_partition.py, which sends proposals (KIP-497).
 
-Not obvious: an answer says what is committed, and may be ahead of the image here. What the controller has judged by stands in
-the image too: min.insync.replicas above all, by which it keeps who leaves as eligible (ELR). Kafka installs the ISR with the
-answer; with the former minimum the leader would then commit alone what the eligible replica lacks.
+Not obvious: an answer says what is committed, and may be ahead of the image here. What the controller has judged by is
+in the image too: min.insync.replicas above all, by which it keeps who leaves as eligible (ELR). Kafka installs the ISR
+with the answer; with the former minimum the leader would then commit alone what the eligible replica lacks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORGET_PROPOSAL = frozenset(
         ErrorCode.INELIGIBLE_REPLICA,
     }
 )
-"""Refused for good: back to the committed ISR; the next fetch or lag check may propose anew."""
+"""Refused for good: back to the committed ISR; the next fetch or lag check may propose again."""
 _AWAIT_IMAGE = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,

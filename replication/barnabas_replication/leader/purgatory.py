@@ -2,7 +2,7 @@
 
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: every parked produce is settled exactly once per partition, and answered when its last partition is; a parked
-            fetch is answered at most once and stands in the waiting list of each of its partitions or in none.
+            fetch is answered at most once and is in the waiting list of each of its partitions or in none.
 Read next:  appends.py and fetches.py, which park and answer; partition.py, which releases.
 
 Callbacks and deques, no future and no task per request: parking and releasing costs about a microsecond. Produces have no
@@ -30,7 +30,7 @@ from barnabas_wire.kafka.ids import BrokerId, Offset
 class ParkedProduce:
     """One produce request whose records are in the log but not yet as far as it asked.
 
-    Its maker holds it with one count of its own and settles that when all partitions are appended: one of them may fail
+    Its maker holds it with one extra count and settles that when all partitions are appended: one of them may fail
     the directory of another, and the answer must not leave before it is whole.
     """
 
@@ -71,7 +71,7 @@ class ProduceQueue:
 
     @property
     def first_offset(self) -> Offset | None:
-        """What the oldest waits for; None when nobody waits."""
+        """The offset that the oldest request waits for; None when none waits."""
         if not self._entries:
             return None
         required_offset, _, _ = self._entries[0]
@@ -93,7 +93,7 @@ class ProduceQueue:
             produce.settle()
 
     def fail_all(self, error: KafkaError, current_leader: CurrentLeader | None = None) -> None:
-        """Nobody who waits here will get there."""
+        """Answer every request that waits here with the error."""
         entries, self._entries = self._entries, deque()
         for _, produce, index in entries:
             produce.fail(index, error, current_leader)
@@ -116,7 +116,7 @@ class ProduceQueue:
 
 
 class Waiter(Protocol):
-    """Who waits for news of a partition: a parked fetch, or a partition of a follower's session (fetch_session.py)."""
+    """What waits for news of a partition: a parked fetch, or a partition of a follower's session (fetch_session.py)."""
 
     is_done: bool
 
@@ -139,7 +139,8 @@ class Waiter(Protocol):
 
 
 class WaitingList:
-    """Who waits for one partition. A dict for its order: answers go out in the order of arrival, on every run alike."""
+    """The fetches that wait for one partition. A dict for its order: answers go out in order of arrival, on each run
+    alike."""
 
     __slots__ = ("_fetches",)
 
@@ -172,7 +173,7 @@ class WaitingList:
             fetch.note()
 
     def fetches(self) -> tuple[Waiter, ...]:
-        """Who waits, in order of arrival."""
+        """Those that wait, in order of arrival."""
         return tuple(self._fetches)
 
 
@@ -215,7 +216,7 @@ class ParkedFetch:
         self._expire(self)
 
     def wait_in(self, lists: Iterable[WaitingList]) -> None:
-        """Stand in the waiting list of every partition asked for."""
+        """Enter the waiting list of every partition asked for."""
         for waiting in lists:
             waiting.add(self)
             self.waits_in.append(waiting)

@@ -1,7 +1,8 @@
 """Where a consumer should read: the leader, or a follower in its own rack (KIP-392).
 
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
-Invariants: who is chosen is in sync and holds the asked offset; the leader is never named, it serves whoever stays.
+Invariants: the chosen replica is in sync and holds the asked offset; the leader is never named, and serves whoever
+            stays.
 Read next:  partition.py fetch, which asks where a consumer names its rack and serves those who were sent to a follower.
 
 Differences from Kafka: the two selectors that come with it are the ones there are; classes cannot be loaded. A follower whose log
@@ -33,7 +34,7 @@ def preferred_read_replica(
 ) -> BrokerId | None:
     """The follower in the consumer's rack that holds fetch_offset and is furthest; None: stay at the leader.
 
-    racks: of the brokers that serve clients; who is not in it is not chosen.
+    racks: by id, the racks of the brokers that serve clients; no other broker is chosen.
     """
     if racks.get(leader_id) == client_rack:
         return None

@@ -1,8 +1,8 @@
 """What a fetch gets of one partition: a consumer up to the HW, a follower up to the LEO, which also says how far it is.
 
 May touch:  the partition and its log.   Must not touch: the network, the controller, clocks.
-Invariants: an error is part of the outcome; where a follower stands counts only from an incarnation that the image knows, and only
-            at the first look; a leader asks no follower to cut its log unless it knows the epoch asked for.
+Invariants: an error is part of the outcome; a follower's offset counts only from an incarnation that the image knows,
+            and only at the first look; a leader asks no follower to cut its log unless it knows the epoch asked for.
 Read next:  fetches.py, which parks what finds nothing; truncation.py for where histories part.
 """
 
@@ -116,9 +116,9 @@ def fetch_from(
             if is_repeat and parts:  # none: the answers before this one filled what the whole may bring
                 _note_repeat(partition, request.replica_id, offset)
         forgotten_below = NO_OFFSET
-        # What was read is of before a swap that takes deletions away, or of after it: so is the offset, in this very turn. Who is in
-        # sync has had all that is committed, and nothing else is compacted; only a guess may reach further. Our high watermark is
-        # no bound for it: a new leader's may be older than the compaction of its log.
+        # What was read is of before a swap that takes deletions away, or of after it: so is the offset, in this very
+        # turn. A replica in sync has had all that is committed, and nothing else is compacted; only a guess may reach
+        # further. Our high watermark is no bound for it: a new leader's may be older than the compaction of its log.
         if offset < log.forgotten.below:
             is_asked = flushed > NO_OFFSET if is_consumer else request.replica_id not in partition.isr.committed
             if is_asked:
@@ -177,7 +177,7 @@ def _divergence(
     log_start = log.log_start_offset
     local = EpochEnd(*log.end_offset_for_epoch(asked_epoch))
     if local.epoch < 0:
-        # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
+        # Records of an epoch newer than all ours: it is we who are behind, so no replica may cut its log for us.
         raise UnknownLeaderEpoch(f"{partition.topic_partition} knows no epoch {asked_epoch}")
     if follower_start is not None and must_begin_anew(
         log_start_offset=log_start, local=local, asker_start_offset=follower_start, fetch_offset=offset
@@ -199,7 +199,7 @@ def _note_repeat(partition: Partition, replica_id: BrokerId, offset: Offset) -> 
 def _note_follower(
     partition: Partition, request: FetchSpec, durable_end: Offset, log_start_offset: Offset, now_ms: int
 ) -> bool:
-    """Returns whether it stands where it stood, below our end."""
+    """Returns whether the follower has not moved since its last fetch and is below our end."""
     replica_id = request.replica_id
     replica = partition.remotes.get(replica_id)
     if replica is None:

@@ -5,9 +5,9 @@ Invariants: no record is opened, the records section is one blob; what a batch s
 Read next:  batch_work.py, where requests wait for this in a pool of threads.
 
 Behaviour: a batch in its topic's codec is never copied here. A batch that is not sound (length, CRC) is passed on as it is: the log
-refuses it and knows why. Differences from Kafka: Kafka opens, checks and builds anew every record, on the request's thread; here
-only the codec's bits, the length and the CRC of the header change, as with compression.type=producer. A records section that
-grows beyond SECTION_BYTES_MAX is refused.
+refuses it and knows why. Differences from Kafka: Kafka opens, checks and rebuilds every record, on the request's
+thread; here only the codec's bits, the length and the CRC of the header change, as with compression.type=producer. A
+records section that grows beyond SECTION_BYTES_MAX is refused.
 """
 
 from __future__ import annotations

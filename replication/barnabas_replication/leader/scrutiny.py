@@ -1,6 +1,6 @@
 """Which requests of a connection have their batches opened: the first ones, some at random, and all of who sent an unsound one.
 
-May touch:  its arguments.            Must not touch: asyncio, clocks, randomness of its own.
+May touch:  its arguments.            Must not touch: asyncio, clocks, its own randomness.
 Invariants: a connection that sent an unsound batch is looked at for good; what is drawn depends on nothing that the client can see.
 Read next:  batch_work.py, which asks and draws; appends.py, which counts down.
 """
@@ -14,8 +14,9 @@ FIRST_REQUESTS = 2
 what is wrong between records cannot show. Measured for each of them, on two busy cores: 0.25 to 0.4 ms more with 16 KiB of
 100-byte records (p50 0.19 -> 0.55 ms), some 20 ms more with 512 KiB, which the process walks over."""
 DRAWN_ONE_IN = 256
-"""Of the later ones, on average. Measured: to open 16 KiB costs about 0.4 ms of CPU, so one in 256 adds 1.6 us to the 106 us of a
-request (client included), within the noise of that; with 5,000 batches a minute a client that turns bad is found within seconds."""
+"""One in so many of the later requests is opened, on average. Measured: to open 16 KiB costs about 0.4 ms of CPU, so
+one in 256 adds 1.6 us to the 106 us of a request (client included), within the noise of that; with 5,000 batches a
+minute a client that turns bad is found within seconds."""
 UNTOUCHED_REQUESTS = 16
 """After a request that was due and had nothing to open (validate.batches=header) so many go by unseen."""
 
