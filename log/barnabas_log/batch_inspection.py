@@ -2,7 +2,7 @@
 
 May touch:  its arguments, the inspection process.   Must not touch: asyncio, logs, the Disk.
 Invariants: never called on the data loop; what is not one whole batch with a right checksum is left to the log, which refuses it and
-            knows why; a header is changed only by a walk over all records, with a checksum made anew between two checks.
+            knows why; a header is changed only by a walk over all records, with a new checksum made between two checks.
 Read next:  barnabas_wire/records/inspection.py (the walk), validator.py (the header, which the log judges next),
             barnabas_replication/leader/batch_work.py, which decides whose batches come here.
 
@@ -64,7 +64,7 @@ class BatchInspector:
 
     def __init__(self) -> None:
         self.is_compiled = False
-        """Whether a walk in a thread holds up nobody: it is machine code, without the interpreter's lock."""
+        """Whether a walk in a thread holds up no other thread: it is machine code, without the interpreter's lock."""
         self.process = InspectionProcess()
         """For what would hold the interpreter too long in plain Python."""
         self._walk: WalkRecords = walk_records

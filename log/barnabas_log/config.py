@@ -328,7 +328,7 @@ class LogManagerConfig:
         "How often retention looks at every log, in ms.",
     )
     retention_initial_delay_ms: int = 30_000
-    """Before the first look. Without a key: nobody but a simulation has a reason to choose."""
+    """Before the first look. Without a key: only a simulation has a reason to set it."""
     retention_clock_skew_ms_max: int = config_key(
         "log.retention.clock.skew.max.ms",
         60_000,

@@ -6,19 +6,19 @@ Invariants: a file that anybody beside its owner holds, or that a thread of the 
 Read next:  disk.py RealFile, which opens itself again when it is used.
 
 Kafka keeps the .log, .index and .timeindex of every segment open (.index and .timeindex mapped), so its partitions are bounded by
-RLIMIT_NOFILE, and EMFILE takes a log directory offline. Here a partition that nobody uses has no open file, and one more file
-than the bound closes the one that was not used for longest.
+RLIMIT_NOFILE, and EMFILE takes a log directory offline. Here a partition that is not used has no open file, and one
+more file than the bound closes the one that was not used for longest.
 
 Not obvious:
   - Which file was used last is not written down at each use, which would cost the hot path a call. A use sets a flag; the search
     for a file to close passes over flagged files once and takes the flag away (CLOCK).
-  - Only the thread that made the disk closes files of others, because only there nobody can be amid a use of them. And only of a
-    disk with a bound: the metadata log has few files and reads some in threads.
+  - Only the thread that made the disk closes files of others, because only there no file can be in use meanwhile. And
+    only of a disk with a bound: the metadata log has few files and reads some in threads.
   - Spares are what a step that opens several files begins with (`ensure`), so that it does not stop halfway, and what the
-    metadata log goes on when a part of the process that nobody bounds (gRPC) has taken the rest.
-  - fdatasync reports an earlier write-back error to a descriptor that was opened after it, as long as it was reported to nobody and
-    the kernel still has the inode: so a file that is closed between write and flush does not hide one in durable mode, where
-    the flush follows at once.
+    metadata log works with when an unbounded part of the process (gRPC) has taken the rest.
+  - fdatasync reports an earlier write-back error to a descriptor that was opened after it, as long as it was not
+    reported yet and the kernel still has the inode: so a file that is closed between write and flush does not hide one
+    in durable mode, where the flush follows at once.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Descriptors:
 
     def note_open(self, file: OpenFile) -> None:
         """A file has a descriptor now; one too many closes another. In a thread of the disk it does not count: it is closed there
-        soon, and is nobody else's to close meanwhile."""
+        soon, and no other thread may close it meanwhile."""
         if threading.get_ident() != self._thread:
             return
         if self.files_max is not None and len(self._open) >= self.files_max:

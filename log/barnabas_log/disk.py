@@ -10,8 +10,8 @@ flushed. So no descriptor and no mmap goes above this file, except `send_descrip
 
 Not obvious:
   - fdatasync flushes the size of a file that grew, so no fsync is needed for data. A new name needs its directory's flush.
-  - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release). A file that nobody
-    beside its owner holds may be without a descriptor and opens itself again when it is used (descriptors.py).
+  - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release). A file that no
+    reader holds besides its owner may be without a descriptor and opens itself again when it is used (descriptors.py).
   - acquire, release and close are called on the loop that owns the log, never from the disk's threads: no lock.
   - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not distinguish the end from a torn tail. Blocks
     reserved behind the end (fallocate, FALLOC_FL_KEEP_SIZE, 16 MiB at a time) take a quarter of the kernel's instructions per
@@ -59,7 +59,8 @@ StrPath = str | Path
 class File(Protocol):
     """An append-only file, or a directory whose names are to be flushed.
 
-    Used on the loop that owns the log; in a thread only while it is held there (acquire), or while nobody else has its log.
+    Used on the loop that owns the log; in a thread only while it is held there (acquire), or while its log has no
+    other user.
     """
 
     path: str
@@ -294,7 +295,7 @@ class RealFile:
         pieces = []
         descriptor = self.send_descriptor()
         end = min(position + size, os.fstat(descriptor).st_size)
-        # without readahead, whose pages nobody would give back
+        # without readahead, whose pages would not be given back
         read_without_ahead(descriptor)
         while position < end:
             wanted = min(_ASIDE_BYTES, end - position)
@@ -411,7 +412,7 @@ class _Flush:
         self._on_done = on_done
         self._error: OSError | None = None
         self._left = [True] + [False] * (len(files) - 1)
-        """One entry per file, popped from the end, which needs no lock: who gets True is the last."""
+        """One entry per file, popped from the end, which needs no lock: the one that gets True is the last."""
         held = 0
         try:
             for file in files:
@@ -461,7 +462,7 @@ def _sync_files(queue: SimpleQueue[tuple[_Flush, File] | None]) -> None:
 
 
 class RealDisk:
-    """The operating system's disk, with threads of its own for what blocks."""
+    """The operating system's disk, with its own threads for what blocks."""
 
     def __init__(self, *, threads_max: int = FLUSH_THREADS_MAX, wants_ring: bool = True) -> None:
         """Made by the thread whose loop owns the files. wants_ring: flush by io_uring where the kernel lets us."""
@@ -492,7 +493,7 @@ class RealDisk:
         """Close it here, or in a thread when the file has no name any more: then its blocks are freed, which takes 40 ms for
         a large segment (measured), and whoever held a removed file last is on the loop."""
         if os.fstat(descriptor).st_nlink == 0:
-            with contextlib.suppress(RuntimeError):  # the threads have ended, and nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the threads have ended, and nothing waits any more
                 self._executor.submit(os.close, descriptor)
                 return
         os.close(descriptor)

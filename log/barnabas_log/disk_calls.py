@@ -7,7 +7,7 @@ Read next:  disk.py, the caller; barnabas_wire/host_system.py, which says who is
 | Linux | elsewhere |
 |---|---|
 | fdatasync | F_FULLFSYNC on macOS, whose fsync leaves the drive's cache alone; else fsync |
-| preadv with RWF_NOWAIT | nobody knows what is in memory: as on a file system that cannot say |
+| preadv with RWF_NOWAIT | what is in memory is unknown: as on a file system that cannot say |
 | posix_fadvise | nothing: pages stay until the kernel wants them |
 | SCHED_BATCH for a flush thread | nothing |
 | io_uring (flush_ring.py) | threads |
@@ -33,7 +33,7 @@ if has_linux():
 
     def read_if_cached(descriptor: int, buffer: bytearray, position: int) -> int:
         """Fill the buffer with what is in memory; returns the bytes. Raises BlockingIOError where the first is not, another OSError
-        where nobody can say."""
+        where it cannot be known."""
         return os.preadv(descriptor, (buffer,), position, os.RWF_NOWAIT)
 
     def is_cached(descriptor: int, position: int) -> bool:

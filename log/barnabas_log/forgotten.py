@@ -11,9 +11,9 @@ no copy / "crc32c" of the lines before, as 8 hex digits. It is replaced atomical
 makes a version that does not know the file, and Kafka, remove it as it opens the log: what that forgets is in no file, so
 everything counts afterwards.
 
-Who lacks the records below an offset where deletions are gone, and holds older ones, would keep what was deleted, and show it once it
-leads. A log that began empty and took all it holds from one leader in one epoch, with one such offset, lacks nothing: the values
-went from there before their tombstones did. That is what "copy" says.
+A replica that lacks the records below an offset where deletions are gone, and holds older ones, would keep what was
+deleted, and show it once it leads. A log that began empty and took all it holds from one leader in one epoch, with one
+such offset, lacks nothing: the values went from there before their tombstones did. That is what "copy" says.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def decode(content: bytes) -> tuple[Offset, Copied | None]:
 
 
 class ForgottenDeletions:
-    """Of one log. Its loop owns it; what blocks may run in a disk thread, one at a time by the lock."""
+    """What one log has forgotten. Its loop owns it; what blocks may run in a disk thread, one at a time by the lock."""
 
     __slots__ = ("_directory", "_disk", "_lock", "_saved", "below", "copied")
 

@@ -110,7 +110,7 @@ class MemoryFile:
         self.holders += 1
 
     def _need_descriptor(self) -> None:
-        """While the disk is short of descriptors, whatever nobody holds was closed to make room."""
+        """While the disk is short of descriptors, every file without a holder was closed to make room."""
         if self.holders == 1 and not self.is_closed:
             self._disk.need_descriptor(self.path)
 
@@ -155,7 +155,7 @@ class MemoryDisk:
             raise OSError(5, f"injected {operation} error", path)
 
     def make_names_durable(self, directory: str) -> None:
-        """What stands in a directory now stands there after a crash."""
+        """The names that are in a directory now are there after a crash."""
 
         def is_inside(path: str) -> bool:
             return path.rpartition("/")[0] == directory

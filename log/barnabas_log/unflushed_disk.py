@@ -1,4 +1,4 @@
-"""The disk of a node whose directory goes with it: what is written is in the page cache, and nobody ever waits for more.
+"""The disk of a node whose directory goes with it: writes reach the page cache, and nothing ever waits for more.
 
 May touch:  os, through disk.py.      Must not touch: threads.
 Invariants: a flush is answered in a later turn of the loop, as everywhere; the bytes are those that a RealDisk would have.

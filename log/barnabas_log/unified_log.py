@@ -6,8 +6,8 @@ Invariants: log start <= high watermark <= log end; a segment's batches end wher
 Read next:  log_tail.py; segment.py; durability.py and flush.py for when bytes become durable; opening.py, truncating.py and
             retiring.py for how it begins and what goes.
 
-One loop owns a log: every method is called there, except `close`, which may run in a disk thread while nobody else has it.
-`read` is the hot path of fetches, and flat on purpose.
+One loop owns a log: every method is called there, except `close`, which may run in a disk thread while it has no
+other user. `read` is the hot path of fetches, and flat on purpose.
 
 Not obvious:
   - The epoch file and the indexes of the active segment lag behind on purpose: recovery makes them again from the
@@ -58,7 +58,7 @@ class LogRead(NamedTuple):
     parts: tuple[FileRange, ...]
     size_bytes: int
     base_offset: Offset
-    """Of the first batch, which holds the asked offset; the asked offset when there is nothing."""
+    """The base offset of the first batch, which holds the asked offset; the asked offset when there is nothing."""
     next_offset: Offset
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
 
@@ -117,7 +117,7 @@ class UnifiedLog:
         self.forgotten = ForgottenDeletions(disk, directory)
         """Which deletions may be gone from it."""
         self.pending_swap: PendingSwap | None = None
-        """Of the cleaner, while its record may be on disk."""
+        """The cleaner's swap under way, while its record may be on disk."""
         self.untimed: tuple[int, ...] = ()
         """Base offsets of segments that seem old enough to go, once their records are known to be: see retiring.py."""
         self.due_start = _OFFSET_ZERO
@@ -195,7 +195,7 @@ class UnifiedLog:
             else:
                 segment_end = durability.written_end_offset
             file = segment.file
-            # As find begins: most readers go on where they stopped, and are spared the call.
+            # As find begins: most readers continue where they stopped, and are spared the call.
             position = segment.boundaries.get(offset, -1)
             base_offset = offset
             if position < 0:
@@ -283,9 +283,10 @@ class UnifiedLog:
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def take_topic_id(self, topic_id: Uuid) -> None:
-        """Serve that topic from now on: who may have the log is for the caller to know (topic_witness.fate_of). Raises OSError.
+        """Serve that topic from now on; the caller decides whether it may (topic_witness.fate_of). Raises OSError.
 
-        A new or blank log gets both witnesses, durable with its next flush; of another the one that is missing is written anew.
+        A new or blank log gets both witnesses, durable with its next flush; of another the one that is missing is
+        written again.
         """
         if self.identity is Identity.TOLD:
             said = read_witnesses(self.disk, self.directory, self.topic_partition)

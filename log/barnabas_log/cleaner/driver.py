@@ -73,7 +73,7 @@ class CleanerStats:
     segments_swapped: int = 0
     is_running: bool = False
     dirty_ratio_max: float = 0.0
-    """Of the logs that may be cleaned, when they were last looked at."""
+    """The highest dirty ratio of the logs that may be cleaned, when they were last looked at."""
     last_run_ms: int = 0
     """How long the last one took."""
     keys_last_run: int = 0
@@ -107,7 +107,7 @@ class CleanerHost(Protocol):
 
 @dataclass(slots=True)
 class _Trouble:
-    """Of a log with which runs come to nothing."""
+    """The failed runs of one log, and when it is tried again."""
 
     failures: int
     again_ms: int
@@ -297,7 +297,7 @@ class LogCleaner:
             if not self._host.is_here(log) or not is_unchanged(log, segments, output):
                 return False
             replace_segments(log, segments.replaced_by(output), swap)
-            log.forgotten.publish(forgotten_below)  # in this turn: who reads the new segment must hear of it
+            log.forgotten.publish(forgotten_below)  # in this turn: a reader of the new segment must hear of it
             self._host.remove_later(log)
             await self._disk.run(swap.settle_now)
         finally:
@@ -331,7 +331,7 @@ class LogCleaner:
 
     def _on_disk_error(self, directory: LogDirectory, log: UnifiedLog, error: OSError) -> None:
         if not self._host.is_here(log):
-            self.stats.runs_dropped += 1  # deleted amid the run: its directory has another name
+            self.stats.runs_dropped += 1  # deleted during the run: its directory has another name
             return
         if is_disk_full(error) or is_out_of_descriptors(error):
             self._note_trouble(log, "room", str(error))

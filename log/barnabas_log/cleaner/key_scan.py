@@ -5,7 +5,7 @@ Invariants: bytes that are not records raise CorruptBatch, nothing else; what is
 Read next:  survival.py, which decides with this; barnabas_wire/records/walk.py, the loop.
 
 Not obvious: a key shorter than a digest stands for itself; a longer one
-for its digest, which nobody can collide at will: two keys taken for one would lose a value.
+stands for its digest, which cannot be made to collide at will: two keys taken for one would lose a value.
 """
 
 from __future__ import annotations

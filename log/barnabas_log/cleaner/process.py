@@ -62,7 +62,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker, if there is one."""
+        """The process id of the worker, None without one."""
         return None if self._process is None else self._process.pid
 
     async def clean(self, job: Job, *, bytes_per_second: float, on_bytes: Callable[[int], None]) -> Result:
@@ -93,7 +93,7 @@ class WorkerProcess:
             await self.close()
             raise CleaningFailed("died", f"the cleaner process failed: {error!r}") from error
         except asyncio.CancelledError:
-            await self.close()  # amid a job: what it would answer belongs to nobody
+            await self.close()  # during a job: its answer would have no receiver
             raise
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -124,7 +124,8 @@ class WorkerProcess:
             process.kill()
         assert process.stdin is not None, "it was started with pipes"
         process.stdin.close()
-        # Until its pipes have ended, too: their transports would outlive a loop that closes now, in a process that goes on.
+        # Until its pipes have ended, too: their transports would outlive a loop that closes now, in a process that
+        # stays.
         await process.communicate()
 
 

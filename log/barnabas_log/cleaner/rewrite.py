@@ -63,7 +63,7 @@ class Job(NamedTuple):
     """What a run is to do. It goes to the worker as JSON."""
 
     directory: str
-    """Of the log."""
+    """The path of the log's directory."""
     run_directory: str
     """Exists, and is of this run alone."""
     sources: tuple[Source, ...]
@@ -82,7 +82,7 @@ class Job(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
     """The log's (leader epoch, start offset), rising."""
     level: int | None = None
-    """Of compression."""
+    """The compression level; None for the codec's own."""
 
     def encode(self) -> bytes:
         """One line."""
@@ -295,7 +295,7 @@ def _epoch_at(job: Job, offset: int) -> Epoch:
 
 
 def _index_bytes(disk: Disk, directory: str, source: Source) -> int:
-    """Of the larger of its indexes."""
+    """The size, in bytes, of the larger of the source's indexes."""
     sizes = [0]
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         file = disk.open(segment_path(directory, source.base_offset, suffix))

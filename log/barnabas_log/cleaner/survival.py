@@ -8,11 +8,11 @@ Read next:  key_scan.py, the loops over records, and compiled_keys.py, the same 
 
 Two passes, as in Kafka's Cleaner. The first notes the last offset of each key in the dirty part, as far as the map has room; the
 second judges every batch from the start of the log to there. A batch of which all stays is copied as it is; else its records are
-put together anew, in the codec that it has.
+put together again, in the codec that it has.
 
 Not obvious:
   - The delete horizon (KIP-534) is written into the batch when a run first sees a tombstone in it, or the marker of a transaction
-    of which nothing is left. It takes the place of the base timestamp, so the time deltas are made anew.
+    of which nothing is left. It takes the place of the base timestamp, so the time deltas are made again.
   - Beyond Kafka's rules, the last batch of each rewritten segment stays as well, if only its header: so a segment always ends where
     the next one begins, and a lost tail cannot pass for a compacted one.
 """
@@ -50,7 +50,7 @@ class Rules(NamedTuple):
     producers: Mapping[int, LastBatch]
     """Those that live, by producer id."""
     level: int | None = None
-    """Of compression where a batch is put together anew; None for the codec's own."""
+    """The compression level of a batch that is put together again; None for the codec's own."""
 
 
 class KeyOffsets:

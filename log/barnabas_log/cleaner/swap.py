@@ -48,7 +48,7 @@ CLEANING_DIRECTORY: Final = ".cleaning"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, *NOTE_SUFFIXES, LOG_SUFFIX)
-"""Of what is moved, the log last."""
+"""The suffixes of the files that are moved, the log last."""
 
 
 class UnsoundOutput(KafkaError):
@@ -63,7 +63,7 @@ class SwapRecord(NamedTuple):
     base_offset: int
     end_offset: int
     size_bytes: int
-    """Of the new .log."""
+    """The size of the new .log."""
     sources: tuple[int, ...]
     """Base offsets."""
     has_aborted: bool = False
@@ -91,8 +91,8 @@ class SwapRecord(NamedTuple):
 
 
 class PendingSwap:
-    """A swap under way. Its blocking steps run in a disk thread, but for `abandon` and `settle_now`, which the loop may call amid
-    them: who gets the lock first decides."""
+    """A swap under way. Its blocking steps run in a disk thread, but for `abandon` and `settle_now`, which the loop may
+    call during them: the first to get the lock decides."""
 
     def __init__(self, disk: Disk, directory: str, run_directory: str, output: Output) -> None:
         self._disk = disk

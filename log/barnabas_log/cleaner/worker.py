@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _read_jobs(lines: SimpleQueue[bytes]) -> None:
-    """Wait for jobs in a thread, so that the end of stdin ends the process amid one."""
+    """Wait for jobs in a thread, so that the end of stdin ends the process during one."""
     for line in iter(sys.stdin.buffer.readline, b""):
         lines.put(line)
     os._exit(0)

@@ -3,10 +3,10 @@
 May touch:  its arguments.            Must not touch: files, logs, clocks.
 Invariants: an offset counts as proved only where file and twin say the same; of two that differ the lower one is taken, which costs
             time, and loses nothing; a log start that may be too low for it is in doubt, and other replicas know it better.
-Read next:  saved_offsets.py, which reads and writes both; directory_state.py for where twins stand, and why there.
+Read next:  saved_offsets.py, which reads and writes both; directory_state.py for where twins are, and why there.
 
-Kafka's checkpoints have no checksum and take no further line. So a twin stands in the directory that is ours alone, under the
-checkpoint's own name. It is written before its file. Layout (text, UTF-8):
+Kafka's checkpoints have no checksum and take no further line. So a twin is kept in the directory that is ours alone,
+under the checkpoint's own name. It is written before its file. Layout (text, UTF-8):
     the checkpoint as it is in Kafka's file, byte by byte
     topic-ids <n>                            of recovery points alone, else 0: of which topics the logs are
     <topic> <partition> <topic id>           n times

@@ -28,7 +28,7 @@ _FORGET_RETRY_MS: Final = 10_000
 
 
 class Checkpointing:
-    """Of all log directories of a broker."""
+    """Writes the checkpoint files of all log directories of a broker."""
 
     def __init__(self, *, disk: Disk, homes: LogHomes, health: DirectoryHealth) -> None:
         self._disk = disk

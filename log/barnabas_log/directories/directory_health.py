@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryHealth:
-    """Of all log directories of a broker."""
+    """Which of a broker's log directories are offline or full, and the one place that decides it."""
 
     def __init__(self, *, config: LogManagerConfig, stats: LogManagerStats) -> None:
         self.directories: Sequence[LogDirectory] = ()
         """All of them; the manager adds them once they are made."""
         self.listener = LogManagerListener()
-        """Who hears of changes."""
+        """What hears of changes."""
         self.stats = stats
         self._config = config
 
@@ -52,7 +52,7 @@ class DirectoryHealth:
             self.lose_space(directory, change.reason)
 
     def report_stuck_flush(self, directory: LogDirectory) -> None:
-        """Log that a flush has not ended for long. The directory goes on: a disk may take its time, and answer."""
+        """Log that a flush has not ended for long. The directory stays in service: a slow disk may still answer."""
         stuck_s = directory.rounds.oldest_s()
         if stuck_s >= STUCK_FLUSH_S:
             logger.warning(
@@ -63,7 +63,7 @@ class DirectoryHealth:
             )
 
     def lose_space(self, directory: LogDirectory, reason: str) -> None:
-        """The logs of the directory may grow no more; its user hears of it in a turn of the loop of its own."""
+        """The logs of the directory may grow no more; its user hears of it in a separate turn of the loop."""
         if not directory.has_space:
             return
         directory.has_space = False

@@ -14,7 +14,7 @@ Layout of `<log directory>/<OWN_DIRECTORY>/directory-state`: one line of JSON, t
                                   replicas that have lost what they had, until they are refilled, or an operator accepts it
 
 OWN_DIRECTORY has the name of a log on its way out. Versions before this one, and Apache Kafka, remove it when they start, and write
-checkpoints and registrations without it. So what stands in it is never older than what stands beside it: it is there, and
+checkpoints and registrations without it. So what it holds is never older than what is beside it: it is there, and
 then it is the newest, or it is not, and then nothing is known.
 """
 
@@ -40,7 +40,7 @@ class LostReplica(NamedTuple):
     """A replica that has lost records that it had."""
 
     topic_id: Uuid
-    """Of the topic that it is of."""
+    """The id of the replica's topic."""
     end_offset: Offset
     """Up to where it had records at least; -1 where that is not known."""
     why: str
@@ -94,7 +94,7 @@ class StoredState:
 
 
 class DirectoryState:
-    """Of one log directory. The file is written in whichever thread asks, one at a time."""
+    """What the file says of one log directory. It is written in whichever thread asks, one at a time."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -112,7 +112,7 @@ class DirectoryState:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the last registration that the directory knows; -1 where it knows none."""
+        """The broker epoch of the last registration that the directory knows; -1 where it knows none."""
         return self._stored.broker_epoch
 
     @property

@@ -3,7 +3,8 @@
 May touch:  the Disk it is given.     Must not touch: logs, clocks, asyncio.
 Invariants: a directory that ran full takes records again only above a second, higher mark, and once the reserve is there again;
             the reserve is a file of real blocks, so that removing it frees space.
-Read next:  manager.py, which watches each log directory; barnabas_broker/metadata/metadata_log.py, which has a reserve of its own.
+Read next:  manager.py, which watches each log directory; barnabas_broker/metadata/metadata_log.py, which has its own
+            reserve.
 
 Differs from Kafka, which takes a full disk for a broken one and stops: nothing is lost by a write that found no space, and reads
 need none. A flush that finds none is another matter (manager.py fails the directory): the pages may be gone from memory.

@@ -20,7 +20,7 @@ from barnabas_wire.kafka.ids import TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 STRAY_SUFFIX: Final = "-stray"
-"""Of the directory of a replica that the cluster does not know."""
+"""The suffix of the directory of a replica that the cluster does not know."""
 
 
 def choose_directory(
@@ -36,14 +36,14 @@ def choose_directory(
 
 
 class LogHomes:
-    """Of all logs of a broker."""
+    """All logs of a broker, and the directory of each."""
 
     def __init__(self, *, disk: Disk, health: DirectoryHealth) -> None:
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         """The log that serves, by partition."""
         self.rivals: dict[TopicPartition, list[UnifiedLog]] = {}
         """After the start: partitions that are in several directories, none of which serves until `settle`. A directory that was
-        offline came back, and meanwhile the replica was begun anew in another."""
+        offline came back, and meanwhile the replica was started again in another."""
         self.directories: dict[UnifiedLog, LogDirectory] = {}
         """The directory of each log."""
         self._disk = disk
@@ -91,7 +91,7 @@ class LogHomes:
     ) -> tuple[str, int] | None:
         """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log; None when that failed.
 
-        before: done first, once nobody takes the log for one that is in service; may raise OSError."""
+        before: done first, once the log no longer counts as one in service; may raise OSError."""
         directory = self.directories.pop(log)
         del directory.logs[log.topic_partition]
         directory.rounds.forget(log)

@@ -5,7 +5,7 @@ Invariants: the clean-shutdown file is the last thing written and the first thin
 Read next:  its parts: log_homes.py, directory_health.py, checkpointing.py, log_repairs.py; then log_directory.py, unified_log.py.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
-replica that the cluster does not know, or of a log that nobody can say whose it is, ...-refilled/ of a log that is about to take
+replica that the cluster does not know, or of a log whose topic is unknown, ...-refilled/ of a log that is about to take
 another's place (refills.py), the checkpoint files of checkpoints.py, and what is ours alone in the directory of directory_state.py.
 """
 
@@ -85,7 +85,7 @@ class LogManager:
         """
         Args:
             may_judge_age: whether the clock may be believed now, so that what is old by it may go.
-            transform: what rewrites compacted segments; a process of its own by default.
+            transform: what rewrites compacted segments; a separate process by default.
             default_config: of a log that was loaded, but for retention, until get_or_create brings its topic's settings.
             directory_ids: by path; a directory that cannot be read has none.
             offline: directories that have failed already, and are not to be touched.
@@ -342,7 +342,7 @@ class LogManager:
                 return [error] * len(wanted)
             promised[directory] = promised.get(directory, 0) + 1
             making.append((directory, partial(self._make, each, directory)))
-        with contextlib.suppress(OSError):  # a thread closes nobody's files to get some; what it lacks it says itself
+        with contextlib.suppress(OSError):  # a thread closes no files of others; what it lacks it says itself
             self._disk.ensure_descriptors(STEP_DESCRIPTORS, making[0][0].path)
         made: list[UnifiedLog | Exception] = await self._disk.run(open_all, [make for _, make in making])
         for place, (directory, _) in enumerate(making):
@@ -405,7 +405,7 @@ class LogManager:
 
     def set_aside(self, topic_partition: TopicPartition) -> str | None:
         """Take a log out of service of which the metadata knows no replica here, and keep its directory under another name,
-        as Kafka does: nobody asked for its deletion, and a quorum that was recovered may have forgotten a topic.
+        as Kafka does: its deletion was not asked for, and a quorum that was recovered may have forgotten a topic.
 
         Returns where it is now, None if it is not here or its directory has failed.
         """

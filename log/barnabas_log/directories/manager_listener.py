@@ -1,4 +1,4 @@
-"""Who uses the logs of a broker, as its log manager sees it.
+"""The user of a broker's logs, as its log manager sees it.
 
 May touch:  its arguments.            Must not touch: files, asyncio.
 Invariants: a broker's logs have one user; calls come on the loop, and return at once.
@@ -11,7 +11,7 @@ from barnabas_log.unified_log import UnifiedLog
 
 
 class LogManagerListener:
-    """Who uses the logs of a broker: nobody, unless a subclass is given to `serve`. Calls come on the loop and return at once."""
+    """Ignores every event, unless a subclass is given to `serve`. Calls come on the loop and return at once."""
 
     def on_flushed(self, log: UnifiedLog) -> None:
         """A flush of the log is done: its flushed_end_offset may have moved."""
@@ -26,7 +26,8 @@ class LogManagerListener:
         """The directory went offline, once for all; its logs take nothing more."""
 
     def on_space_changed(self, directory: str, has_space: bool) -> None:
-        """Whether the directory's logs may grow has changed. Comes in a turn of the loop of its own, never amid a write."""
+        """Whether the directory's logs may grow has changed. Comes in a separate turn of the loop, not during a
+        write."""
 
     def may_compact(self) -> bool:
         """Whether every broker that may follow one of the logs takes batches with offsets missing between them."""

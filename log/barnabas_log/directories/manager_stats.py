@@ -20,7 +20,7 @@ class LogManagerStats:
     recovery_truncated_bytes: int = 0
     logs_that_lost_flushed_data: int = 0
     replicas_lost: int = 0
-    """Logs that lack what a proved checkpoint says that they had, or that are set aside since nobody knows their topic."""
+    """Logs that lack what a proved checkpoint says that they had, or are set aside since their topic is unknown."""
     checkpoints_doubted: int = 0
     """Checkpoint files that were missing, unreadable, or other than their twin when they were read."""
     segments_retired: int = 0

@@ -1,4 +1,4 @@
-"""What a start finds of logs that were filled anew, and what it does about it; see refills.py for the names.
+"""What a start finds of logs that were refilled, and what it does about it; see refills.py for the names.
 
 May touch:  the Disk it is given, blocking.     Must not touch: logs, asyncio, clocks.
 Invariants: nothing takes a log's name while a directory of that name is there, nor without a sound record.
@@ -36,8 +36,8 @@ def decode_record(content: bytes) -> str | None:
 
 
 def finish_refills(disk: Disk, directory: str) -> None:
-    """At the start, before anything of the log directory is opened: give logs that were filled anew their names where the old ones
-    were renamed already, remove them where not. Raises OSError."""
+    """At the start, before anything of the log directory is opened: give logs that were refilled their names where the
+    old ones were renamed already, remove them where not. Raises OSError."""
     for name in disk.list_directory(directory):
         if not name.endswith(REFILLED_SUFFIX):
             continue

@@ -1,4 +1,4 @@
-"""A second log beside one that serves, filled anew, which takes its place: whole or not at all, whatever a crash leaves.
+"""A second log beside one that serves, refilled, which takes its place: whole or not at all, whatever a crash leaves.
 
 May touch:  the Disk, the homes of logs.      Must not touch: peers, records, what is filled in.
 Invariants: the old log serves, and lies in its place, until the new one is durable to its end; then one rename follows another, and
@@ -58,7 +58,8 @@ class Refill:
 
 
 class Refills:
-    """Of all logs of a broker. On the loop that owns them; what blocks runs in the disk's threads."""
+    """Makes the second logs of all logs of a broker, and puts them in place. On the loop that owns them; what blocks
+    runs in the disk's threads."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class Refills:
         self._disk.sync_directory(refill.directory.path)
 
     def put_in_place(self, refill: Refill) -> UnifiedLog:
-        """Let the new log serve instead of the old one, which nobody uses any more; blocks for some four flushes.
+        """Let the new log serve instead of the old one, which is not used any more; blocks for some four flushes.
 
         Raises OutOfDescriptors, with nothing done, or StorageFailed: the directory has failed then, and the next start finishes or
         undoes it.

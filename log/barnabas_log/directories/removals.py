@@ -21,7 +21,7 @@ from barnabas_log.disk import Disk
 logger = logging.getLogger(__name__)
 
 DELETE_SUFFIX: Final = "-delete"
-"""Of a directory that goes as a whole."""
+"""The suffix of a directory that is being removed as a whole."""
 _RETRY_MS: Final = 1000
 """After which a removal is tried again that found no descriptor."""
 

@@ -5,9 +5,10 @@ Invariants: the recovery point on disk is never above what is durable; no entry 
             deleted log is gone before a log of the same name exists.
 Read next:  manager.py, which says when; checkpoints.py, the format.
 
-Everything that writes blocks. It runs in a disk thread, each minute or so, while the loop goes on; and on the loop where an entry
-would be wrong: a log truncated below its recovery point rewrites that file at once, since until then a crash would skip the proof
-of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
+Everything that writes blocks. It runs in a disk thread, each minute or so, while the loop runs on; and on the loop
+where an entry would be wrong: a log truncated below its recovery point rewrites that file at once, since until then a
+crash would skip the proof of bytes written since. It is rare, since the tail that is cut is younger than the last
+checkpoint.
 
 Not obvious:
   - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class SavedOffsets:
-    """Of one directory. Made on the loop."""
+    """The checkpoint files of one log directory. Made on the loop."""
 
     def __init__(
         self, disk: Disk, directory: str, *, logs: Mapping[TopicPartition, UnifiedLog], reserve: Reserve
@@ -65,7 +66,7 @@ class SavedOffsets:
         self.rising_log_starts: dict[UnifiedLog, Offset] = {}
         """Log starts that the file has, or is about to have, before the logs move there."""
         self.deleted: dict[TopicPartition, None] = {}
-        """Of logs that are gone: the files may still speak of them."""
+        """Partitions whose logs are gone: the files may still name them."""
         self.deletion = asyncio.Event()
         """Set when one is added."""
         self._disk = disk
@@ -99,7 +100,7 @@ class SavedOffsets:
             self.proved_points = {name: (of, offsets[name]) for name, of in self._point_ids.items() if name in offsets}
 
     def note_doubted_starts(self, logs: Sequence[UnifiedLog]) -> None:
-        """After the logs were opened: mark those of which nobody knows here where they start, and tell."""
+        """After the logs were opened: mark those whose start is not known here, and tell."""
         for log in logs:
             name = log.topic_partition
             log.is_start_doubted = log.log_start_offset < log.log_end_offset and (
@@ -135,7 +136,8 @@ class SavedOffsets:
             self.deletion.set()
 
     def recovery_point(self, topic_partition: TopicPartition) -> Offset | None:
-        """Of a log that is to be opened; None where it is not known any more. The file is there from the end of the first start on."""
+        """The recovery point of a log that is to be opened; None where it is lost. The file is there from the end of
+        the first start on."""
         return self.recovery_points.get(topic_partition, Offset(0)) if self.has_recovery_points else None
 
     def has_gaps(self, topic_partition: TopicPartition) -> bool | None:
@@ -196,7 +198,7 @@ class SavedOffsets:
     def save_high_watermarks(self, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
         """Write them if one has moved. Raises OSError, also on a full disk: the reserve is not for them."""
         with self._saving:
-            # Of a log that is deleted meanwhile nothing may be said: another may have its name already.
+            # A log that is deleted meanwhile is left out: another may have its name already.
             here = {log.topic_partition: min(offset, log.high_watermark) for log, offset in offsets if self._has(log)}
             if here != self.high_watermarks:
                 self._write_both(checkpoints.HIGH_WATERMARKS_FILE, here)

@@ -2,7 +2,7 @@
 
 May touch:  the Disk it is given.     Must not touch: logs, images, clocks.
 Invariants: a log is given up only on the word of both witnesses; one witness is enough to serve the topic that it names, and for
-            nothing else; a log of which nobody says whose it is is kept and not served, unless it holds no records.
+            nothing else; a log without a readable witness is kept and not served, unless it holds no records.
 Read next:  opening.py, which asks at each start; replication's replica_logs.py, which knows the topic that is there now.
 
 The first witness is Kafka's partition.metadata, which has no checksum. The second is `topic-id.witness` beside it (text, UTF-8):
@@ -11,14 +11,14 @@ The first witness is Kafka's partition.metadata, which has no checksum. The seco
     partition: <topic>-<number>              a file of another partition proves nothing
     crc32c: <8 hexadecimal digits>           of all bytes before this line
 Both are written when the log is made, and flushed by the round that makes its first records durable. So a crash may leave any part
-of them, or neither, only beside records that nobody was promised: where no checkpoint speaks of the log and the stop was not clean,
-a log that nobody can say whose it is has lost nothing, but is kept all the same. Apache Kafka and versions before this one ignore
-the file. They make logs
-without it: where none of a directory's logs was proved to have it yet (directory_state.py), partition.metadata alone counts
-as both, and the second is written.
+of them, or neither, only beside records that were not acknowledged: where no checkpoint speaks of the log and the stop
+was not clean, a log without a known topic has lost nothing, but is kept all the same. Apache Kafka and versions before
+this one ignore the file. They make logs without it: where none of a directory's logs was proved to have it yet
+(directory_state.py), partition.metadata alone counts as both, and the second is written.
 
-What is damaged, and what follows: a witness that is missing or unreadable is written anew from the other where that names the topic
-that is there now; else, and where the two contradict each other, the directory is set aside as `-stray`.
+What is damaged, and what follows: a witness that is missing or unreadable is written again from the other where that
+names the topic that is there now; else, and where the two contradict each other, the directory is set aside as
+`-stray`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def witness_files(topic_id: Uuid, topic_partition: TopicPartition) -> tuple[tupl
 
 
 def write_missing_witness(disk: Disk, directory: str, topic_partition: TopicPartition, said: Witnesses) -> None:
-    """Write anew what is missing or unreadable beside the other, durably; the one that is sound is not touched. Raises OSError."""
+    """Write again what is missing or unreadable beside the other, durably; the one that is sound is not touched. Raises
+    OSError."""
     for (name, content), named in zip(witness_files(said.topic_id, topic_partition), said, strict=True):
         if named is None:
             disk.write_file_atomically(f"{directory}/{name}", content)

@@ -26,7 +26,7 @@ _PAGE_BYTES = 4096
 _GUESSES = 4
 """Pages read where the value is to be expected, before halving what is left: entries at very unequal steps need that."""
 PAGE_READS_MAX = _GUESSES + 14
-"""Of one look-up, for an index of 32 MiB; 1 more for each doubling."""
+"""The most pages that one look-up reads in an index of 32 MiB; 1 more for each doubling."""
 
 
 class SparseIndex:
@@ -207,7 +207,7 @@ class SparseIndex:
         return self._open(create=True)
 
     def freeze(self) -> Self:
-        """A copy for look-ups in a thread: of what is in memory, or a reader of its own of the file."""
+        """A copy for look-ups in a thread: of what is in memory, or a separate reader of the file."""
         frozen = copy(self)
         frozen._first, frozen._second = self._first[:], self._second[:]
         frozen._file = None

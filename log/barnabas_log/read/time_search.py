@@ -1,11 +1,11 @@
 """The search for a record by its time: over the few segments that may hold it, off the loop that owns the log.
 
-May touch:  the held files and copied indexes it was given.   Must not touch: the log, which goes on meanwhile.
+May touch:  the held files and copied indexes it was given.   Must not touch: the log, which may grow meanwhile.
 Invariants: it sees the log as it was when the search was made, and later appends perhaps; its files stay open until `close`.
 Read next:  segment.py, which searches one segment; true_times.py for what headers are worth.
 
 Opening a batch decompresses it, and what is old is read from the disk: on the loop one request blocked every connection for as long
-as both take. What a search costs is bounded by batch_times.py, and ends when nobody waits for it any more.
+as both take. What a search costs is bounded by batch_times.py, and ends when it is not waited for any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from barnabas_wire.records.batch import CorruptBatch
 COMPACTED_MAX = 8
 """Segments of a compacted log that one search looks into."""
 UNJUDGED_BYTES_MAX = 1024 * 1024 * 1024
-"""Of segments of which nobody knows yet whether their headers tell the truth, and whose headers say that they are too old, one search
+"""Among segments whose headers are not yet known to be true and say that the records are too old, one search
 reads so much all the same, or one segment: the newest before those that are sure. It keeps what it learns, so that a later search
 reads others. From a cold disk that is some seconds."""
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class TimeJudging:
         self._log = log
         self._cuts = log.durability.cuts
         self._held: list[tuple[LogSegment, LogSegment]] = []
-        """Of the log, and a copy that is read."""
+        """Pairs: a segment of the log, and the copy of it that is read."""
         self._sealed = {segment.base_offset for segment in log.segments if segment is not log.active}
         self.unread: list[int] = []
         """Base offsets of those that could not be read to their end."""
@@ -107,8 +107,8 @@ class TimeSearch:
         self._log_start_offset = log.log_start_offset
         self._known = known
         self.is_open = is_open
-        """Whether a search that finds nothing may find something when it is made again: headers promised it, nobody knew whether
-        they lie, and further segments were left out."""
+        """Whether a search that finds nothing may find something when it is made again: headers promised it, it was not
+        known whether they lie, and further segments were left out."""
 
     def first_at(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """(offset, timestamp) of the first record at or after the time; None if there is none.
@@ -161,7 +161,7 @@ async def run_to_end(reading: TimeJudging | TimeSearch, running: Awaitable[T]) -
             with contextlib.suppress(asyncio.CancelledError):  # it is soon over
                 await asyncio.wait([work])
         if not work.cancelled():
-            work.exception()  # nobody asks any more
+            work.exception()  # its result is not wanted any more
         raise
     finally:
         reading.close()
@@ -184,7 +184,7 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None, times: BatchTimes 
         wanted_ms = max((_newest_ms(each) for each in candidates if each.base_offset >= start), default=0)
     else:
         wanted_ms = timestamp_ms
-    # One whose headers promise it may not have it, where nobody knows: then the next is looked into too.
+    # One whose headers promise it may not have it, where that is not known: then the next is looked into too.
     sure, sure_max = 0, 2 * (COMPACTED_MAX if log.may_have_gaps else 1)
     chosen: list[int] = []
     is_open = False

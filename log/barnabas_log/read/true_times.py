@@ -1,8 +1,8 @@
 """The true times of a segment's records, where the headers of its batches do not prove them.
 
 May touch:  a segment, reading; its note.   Must not touch: clocks, the loop, the log.
-Invariants: what is said of a segment is of its first `judged_bytes`; a batch that nobody can open is believed by its header, for
-            nobody can read its records either.
+Invariants: what is said of a segment is of its first `judged_bytes`; a batch that cannot be opened is believed by its
+            header, for its records cannot be read either.
 Read next:  retiring.py and time_search.py, which ask; segment_note.py, the file.
 
 A producer's header says the greatest time of the batch, and some clients write the first record's time there, or none. Batches are
@@ -32,9 +32,10 @@ from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.records.inspection import INT64_MAX
 
 CLAIMS_MAX: Final = 8
-"""Of the batches that say to be the youngest so many are opened until one is found that is: if each lies, the youngest of them counts."""
+"""So many of the batches that claim to be the youngest are opened, until one is. If each lies, the youngest of them
+counts."""
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""What is known is kept so often: who does not wait for the rest has not had this read in vain."""
+"""What is known is kept after so many bytes: a search that ends early has not read them in vain."""
 _TAIL_BYTES: Final = 4096
 
 
@@ -55,8 +56,8 @@ def is_judged(segment: LogSegment) -> bool:
 def judge(disk: Disk, segment: LogSegment, *, is_sealed: bool, times: BatchTimes | None = None) -> TrueTime:
     """Read what is not known of the segment, and keep it there; of a sealed one in its note too.
 
-    Reads headers, and opens batches: in a disk thread, with a segment that nobody else changes (LogSegment.freeze). times: opens them;
-    None: here, without a pause. Raises CorruptBatch, OSError, SearchStopped.
+    Reads headers, and opens batches: in a disk thread, with a segment that nothing else changes (LogSegment.freeze).
+    times: opens them; None: here, without a pause. Raises CorruptBatch, OSError, SearchStopped.
     """
     times = times or BatchTimes()
     known = segment.true_time or TrueTime()

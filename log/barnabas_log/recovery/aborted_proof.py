@@ -1,4 +1,4 @@
-"""What a segment itself says of its aborted transactions: its markers, read anew where its .txnindex cannot be believed.
+"""What a segment itself says of its aborted transactions: its markers, read again where its .txnindex is doubtful.
 
 May touch:  the Disk and segments, reading; the files of the entries, to make them again.   Must not touch: clocks, the loop.
 Invariants: entries come from markers alone, and from where their transactions began; where a segment cannot be read to its end, what

@@ -34,7 +34,7 @@ PAUSE_S: Final = 10.0
 
 
 class NoWorker(Exception):
-    """No worker can be started here, or each one ends amid the batch."""
+    """No worker can be started here, or each one ends during the batch."""
 
 
 class InspectionProcess:
@@ -51,7 +51,7 @@ class InspectionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker, if there is one."""
+        """The process id of the worker, None without one."""
         process = self._process
         return None if process is None else process.pid
 
@@ -84,7 +84,7 @@ class InspectionProcess:
         raise NoWorker
 
     def close(self) -> None:
-        """End the worker, also amid a batch."""
+        """End the worker, also during a batch."""
         self.is_closed = True
         self._end()
 

@@ -2,7 +2,7 @@
 
 May touch:  asyncio, the Disk, the logs.   Must not touch: peers, which bring the sound bytes.
 Invariants: what was replaced is durable and checked again before it counts as sound; a producer state that was read from damage is
-            read anew before it counts.
+            read again before it counts.
 Read next:  repair.py, what one log does; scrubber.py; replication's repair.py, which asks for this.
 """
 
@@ -29,7 +29,7 @@ from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 
 
 class LogRepairs:
-    """Of all logs of a broker."""
+    """Checks and repairs the logs of a broker."""
 
     def __init__(self, *, disk: Disk, homes: LogHomes, health: DirectoryHealth, clock_ms: Callable[[], int]) -> None:
         self._disk = disk
@@ -68,8 +68,8 @@ class LogRepairs:
             raise self._health.refuse(directory, error) from error
 
     async def replace_damaged(self, log: UnifiedLog, damage: DamagedRange, batches: bytes) -> bool:
-        """Put proved batches in the place of a damaged range, make them durable and check the segment anew; whether that range is
-        sound then. Raises StorageFailed."""
+        """Put proved batches in the place of a damaged range, make them durable and check the segment again; whether
+        that range is sound then. Raises StorageFailed."""
         directory = self._homes.directories.get(log)
         if directory is None or directory.error is not None:
             return False
@@ -82,7 +82,8 @@ class LogRepairs:
                 if not is_out_of_descriptors(error):
                     self._health.fail(directory, error)
                     return False
-            # Written, and not durable yet: nobody else would flush it, for all below the recovery point counts as flushed.
+            # Written, and not durable yet: nothing else would flush it, for all below the recovery point counts as
+            # flushed.
             await asyncio.sleep(FLUSH_RETRY_S)
             if log.is_closed or directory.error is not None or damage.segment not in log.base_offsets:
                 return False
@@ -97,7 +98,7 @@ class LogRepairs:
             directory.scrub.stats.ranges_repaired += ranges
 
     async def reload_producers(self, log: UnifiedLog) -> bool:
-        """Read the log's producer state anew where damage made it doubtful, once nothing of the log is damaged any more.
+        """Read the log's producer state again where damage made it doubtful, once none of it is damaged any more.
 
         A state read from damaged batches lacks some: a retry would be refused as out of order, or appended again. Returns whether
         the state is whole; else try again later.
@@ -138,7 +139,8 @@ def _read_producers(
     high_watermark: Offset,
     doubted_from: Offset,
 ) -> ProducerState:
-    """Producer state at `end_offset` from files of its own, so that a disk thread may read while the log goes on. Raises OSError."""
+    """Producer state at `end_offset` from separate files, so that a disk thread may read while the log grows. Raises
+    OSError."""
     segments: list[LogSegment] = []
     try:
         segments.extend(opening(base_offset) for base_offset in bases)

@@ -2,7 +2,7 @@
 
 May touch:  the Disk, blocking: it may run in a disk thread.    Must not touch: asyncio, clocks, other logs.
 Invariants: a directory of another topic id is never opened for one; what was found counts as durable, and its topic id is made so;
-            a log whose witnesses do not agree is opened as found, and serves nobody until its user has judged it.
+            a log whose witnesses do not agree is opened as found, and serves no request until its user has judged it.
 Read next:  recovery.py, which reads what is there; unified_log.py, which is returned.
 """
 

@@ -17,7 +17,7 @@ start over does (truncating.py).
 
 Not obvious:
   - The leader epoch file is a copy of what the batches bear, without a checksum: a few headers for each of its entries are compared
-    at each start, and where one says otherwise all epochs are read from the batches anew.
+    at each start, and where one says otherwise all epochs are read from the batches again.
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps, and no gap ends a log
     (segment_proof.py). A segment ends where the next begins all the same, or its tail or the next one's file is lost, or Kafka's
     cleaner wrote it (early_end.py). Which logs have gaps, cleaner-offset-checkpoint says, before they have the first; where that
@@ -122,7 +122,7 @@ def recover_log(
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
 
-    recovery_point: None where nobody knows it any more.
+    recovery_point: None where it is lost.
     may_have_gaps: whether cleaner-offset-checkpoint names the log; None where that file is not there.
     is_log_start_proved: whether a checksum vouches for that number; else no log is emptied because it ends before it.
     is_recovery_point_proved: whether one vouches for that number, and the caller tells whoever must know where less is there: then a
@@ -177,7 +177,7 @@ def recover_log(
         and report.is_flushed_data_lost
         and not (is_cut_off and is_recovery_point_proved)
     ):
-        # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
+        # The end of what was flushed is damaged: it stays as such, and the log continues behind it.
         note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()
         segments.append(LogSegment.create(disk, directory, recovery_point, config, now_ms=now_ms))
@@ -417,7 +417,7 @@ def _is_cut_off(segment: LogSegment) -> bool:
 
 
 def _first_epoch(segment: LogSegment) -> Epoch | None:
-    """Of its first batch; None where there is none that is sound."""
+    """The leader epoch of its first batch; None where there is none that is sound."""
     try:
         header = segment.header_at(0)
         is_sound = header.magic == MAGIC and crc_is_valid(segment.file.read(0, header.size_bytes), 0, header)
@@ -474,7 +474,7 @@ def _check_clean(
         start = last[1] if last is not None else 0
         if (
             last is not None and gaps is Gaps.UNKNOWN
-        ):  # whether one is before the last batch: later nobody could tell it from rot
+        ):  # whether one is before the last batch: later it could not be told from rot
             start = active.offset_index.position_at_or_before(active.base_offset + last[0] - 1)
         for position, header in active.headers(start):
             if header.base_offset != end_offset and (position > start or not start):
@@ -565,7 +565,7 @@ def _prove(
     for segment, end, following in early:
         if gaps is Gaps.KNOWN:
             segment.early_end = end
-        else:  # nobody compacted it: it has lost its tail
+        else:  # it was not compacted: it has lost its tail
             note_damaged_tail(segment, end, following)
     for segment in segments[number:]:
         logger.warning("%s does not follow a sound segment: removing it", segment.file.path)
@@ -584,7 +584,7 @@ def _prove(
             end_offset,
         )
     elif truncated_bytes:
-        # no loss: nobody was promised these bytes, and a kill leaves them in many logs at once
+        # no loss: these bytes were not acknowledged, and a kill leaves them in many logs at once
         logger.info("%s: cut %d unflushed bytes at offset %d", directory, truncated_bytes, end_offset)
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
 

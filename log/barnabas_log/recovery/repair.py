@@ -1,4 +1,4 @@
-"""What a check and a repair do to a log beside its appends: hand out segments, say what is damaged, replace it, take producers anew.
+"""What checks and repairs do to a log beside its appends: hand out segments, note damage, replace it, reload producers.
 
 May touch:  the log it is given, on the loop that owns it.      Must not touch: asyncio, peers, what judges the bytes.
 Invariants: a segment that changed since it was handed out is not judged; only a known damage of a sealed segment is replaced,
@@ -125,7 +125,7 @@ def replace_damaged(log: UnifiedLog, damage: DamagedRange, batches: Buffer) -> F
 
 
 def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool:
-    """Take a producer state that was read anew from the undamaged log, and add the batches since `state.end_offset`.
+    """Take a producer state that was read again from the undamaged log, and add the batches since `state.end_offset`.
 
     cuts: `durability.cuts` when the reading began. Returns False, and changes nothing, where the log was cut since, is damaged
     or cannot be read to its end. Raises StorageFailed.
@@ -152,7 +152,7 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
 
 
 def reload_indexes(log: UnifiedLog, base_offset: int) -> None:
-    """The index files of a sealed segment were replaced: look them up anew."""
+    """The index files of a sealed segment were replaced: look them up again."""
     segment = log.segments.floor(Offset(base_offset))
     if segment.base_offset == base_offset and segment is not log.active:
         segment.offset_index.reload()

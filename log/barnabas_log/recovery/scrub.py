@@ -93,7 +93,7 @@ class CheckFacts(NamedTuple):
 
     base_offset: Offset
     end_offset: Offset
-    """Of its last batch, exclusive: the next segment's base, or of the active segment what was written then."""
+    """The end of its last batch, exclusive: the next segment's base, or of the active segment what was written then."""
     size_bytes: int
     epochs: tuple[tuple[Epoch, Offset], ...]
     """The log's (leader epoch, start offset), rising."""
@@ -113,7 +113,7 @@ class SegmentCheck:
         self.batches = 0
         """Sound ones."""
         self.greatest_timestamp_ms = -1
-        """Of their records; -1 where none bears a time."""
+        """The greatest timestamp of their records; -1 where none bears a time."""
         self.is_index_sound = True
         self.has_gaps = False
         """Whether offsets are missing between sound batches."""
@@ -165,7 +165,7 @@ class SegmentCheck:
         return len(chunk)
 
     def _fault_of(self, header: HeaderFields, position: int) -> str | None:
-        """What is wrong with a header where the log goes on with the expected offset."""
+        """What is wrong with a header where the log continues with the expected offset."""
         base_offset, length, epoch, magic, _, _, last_delta, *_ = header
         expected = self._expected
         if magic != MAGIC or length < _LENGTH_MIN or last_delta < 0:
@@ -196,7 +196,8 @@ class SegmentCheck:
         return self.facts.epochs[number][0] if number >= 0 else NO_EPOCH
 
     def _checksum_of_large(self, read: ReadAt, position: int, header: HeaderFields) -> int:
-        """Of a batch that passes a chunk. -1 when what its length says is followed by no batch, so that not all is read for it."""
+        """The CRC-32C of a batch that passes a chunk. -1 when what its length says is followed by no batch, so that not
+        all is read for it."""
         stop = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
         if self._size - stop >= HEADER_BYTES:
             following = _unpack_header(read(stop, HEADER_BYTES))
@@ -224,7 +225,7 @@ class SegmentCheck:
             self.is_index_sound = False
 
     def _damage(self, position: int, read: ReadAt, header: HeaderFields | None, reason: str) -> None:
-        """Note a damaged range, and go on behind it."""
+        """Note a damaged range, and continue behind it."""
         found = find_sound_batch(
             read,
             position,

@@ -8,7 +8,7 @@ Read next:  scrub.py, which judges; manager.py, which owns one of these per dire
 A pass reads every byte of the directory's logs at log.scrub.bytes.per.second.max, sealed segments and the written part of the
 active ones, in order of name; the next one begins when it is over, but PASS_EVERY_S after it at the earliest. So a bit that
 flips is found within (bytes of the directory + 1,000 per batch + 400,000 per segment) / rate of its disk being readable: 1 TB of
-large batches at 10 MB/s within 28 hours, 10 GB within 17 minutes. A restart goes on where the last run had come to
+large batches at 10 MB/s within 28 hours, 10 GB within 17 minutes. A restart continues where the last run had come to
 (scrub-checkpoint, at most SAVE_EVERY_S behind).
 Nothing is read at a start before the broker serves, but what was known to be damaged comes first.
 
@@ -110,7 +110,7 @@ class Scrubber:
     # -- what is asked for -----------------------------------------------------------------------------------------
 
     def request(self, log: UnifiedLog, base_offset: int | None = None) -> None:
-        """Check a segment of the log soon, or all of them: before the pass goes on. The listener hears of what is news."""
+        """Check a segment of the log soon, or all of them: before the pass continues. The listener hears what is new."""
         for base in log.base_offsets if base_offset is None else (base_offset,):
             self._requested[(*log.topic_partition, base)] = None
         self._is_asked.set()
@@ -286,7 +286,7 @@ class Scrubber:
 
     async def save(self) -> None:
         """Write position and known damage, if they have changed. On a full disk that waits: then a crash would only make the
-        next run find the damage anew. Raises OSError."""
+        next run find the damage again. Raises OSError."""
         async with self._saving:
             content = self._encode()
             if content == self._saved:
@@ -371,7 +371,7 @@ class _Job:
         return [] if self._check is None else self._check.damages
 
     def step(self) -> int:
-        """One step, with a handle of its own: a file of the log may be closed meanwhile. Returns the bytes read."""
+        """One step, with a separate handle: a file of the log may be closed meanwhile. Returns the bytes read."""
         check = self._check
         if check is None:
             check = self._check = SegmentCheck(self._checkable.facts, index=self._read_index())
@@ -424,7 +424,7 @@ def _write_indexes(disk: Disk, log: UnifiedLog, checkable: CheckableSegment) -> 
 def _read_aborted(
     disk: Disk, log: UnifiedLog, bases: Sequence[Offset], base: Offset, end: Offset
 ) -> list[AbortedTransaction] | None:
-    """As read_aborted, from files of its own. In a disk thread."""
+    """As read_aborted, from separate files. In a disk thread."""
     segments: list[LogSegment] = []
     try:
         segments.extend(

@@ -27,9 +27,9 @@ class TrueTime(NamedTuple):
 
     judged_bytes: int = 0
     greatest_ms: int = -1
-    """Of its records; -1 where none bears a time."""
+    """The greatest timestamp of its records; -1 where none bears a time."""
     offset: Offset = NO_OFFSET
-    """Of the first record that has it."""
+    """The offset of the first record with that timestamp."""
     doubtful: int = 0
     """Batches whose header proves nothing."""
 

@@ -30,7 +30,7 @@ class Gaps(Enum):
     """What is known of offsets that are missing between the batches of a log, since compaction took some here or at its leader."""
 
     NEVER = auto()
-    """Nobody compacts it."""
+    """The log is not compacted."""
     UNTOLD = auto()
     """cleaner-offset-checkpoint names none: one is believed where the batch behind it proves it."""
     UNKNOWN = auto()
@@ -113,7 +113,7 @@ def _is_gap(
     """Whether a batch with a right CRC that begins after `expected` is where it says, and what is missing was compacted.
 
     The batch behind it contradicts an offset that rot has raised. Where there is no such batch it is believed if it ends where the
-    next segment begins, if there are other gaps, or if nobody can say that there are none.
+    next segment begins, if there are other gaps, or if it is not known that there are none.
     """
     is_raised = is_offset_raised(
         segment.file.read,

@@ -1,9 +1,9 @@
 """Which transactions of one log were aborted: the entries of its .txnindex files, all in memory.
 
 May touch:  the Disk it is given.      Must not touch: clocks, segments, other logs.
-Invariants: entries rise by the offset of their marker; each stands in the file of the segment that has the marker, from before the
-            flush that makes the marker durable; what the files lack after a crash, a replay of the log gives again; a file that
-            is not what was written is not believed.
+Invariants: entries rise by the offset of their marker; each is in the file of the segment that has the marker, from
+            before the flush that makes the marker durable; what the files lack after a crash, a replay of the log gives
+            again; a file that is not what was written is not believed.
 Read next:  producer_state.py, which says when a transaction ends; unified_log.py; aborted_proof.py, which makes files again.
 
 Layout of <base>.txnindex, Kafka's (big-endian), one entry of 34 bytes for each aborted transaction whose marker is in the segment:
@@ -49,7 +49,7 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of its marker."""
+    """The offset of its marker."""
     last_stable_offset: int = 0
     """When the marker was appended. A search ends at an entry whose last stable offset is not below its own end."""
 
@@ -159,7 +159,8 @@ class AbortedTransactions:
         return {self._path(base): content, self._path(base, TXN_CHECK_SUFFIX): note}
 
     def remake(self, base: Offset, end: Offset, entries: Iterable[AbortedTransaction]) -> None:
-        """The segment from base to end, read anew, has these. Writes its files, durably, or removes them. Blocks; raises OSError."""
+        """The segment from base to end, read again, has these. Writes its files, durably, or removes them. Blocks;
+        raises OSError."""
         self.replace(base, end, entries)
         write_files(self._disk, self.files_of(base, end))
 

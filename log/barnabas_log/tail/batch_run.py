@@ -1,7 +1,8 @@
 """A run: sound batches of one leader epoch, end to end, as a leader sent them to its follower.
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
-Invariants: a run continues the log, with rising offsets; each of its checksums is right, and nobody opened a record to know it.
+Invariants: a run continues the log, with rising offsets; each of its checksums is right, which is known without opening
+            a record.
 Read next:  log_tail.py append_as_follower, the one caller, which appends a run in one go.
 
 Why runs: a follower's answer holds some 30 batches of 16 KiB. Judged, counted, indexed and written one by one they cost
@@ -55,8 +56,8 @@ class BatchRun(NamedTuple):
 
 
 def read_run(view: memoryview, position: int, *, next_offset: Offset, may_have_gaps: bool = False) -> BatchRun:
-    """The longest run that begins at `position`, where the log goes on with `next_offset`; with `may_have_gaps` it, and each batch
-    after another, may begin later.
+    """The longest run that begins at `position`, where the log continues with `next_offset`; with `may_have_gaps` it,
+    and each batch after another, may begin later.
 
     It ends before the first batch that is not sound or of another epoch, so whoever reads on from there learns why.
     Raises CorruptBatch or InvalidBatch when not even the first batch is sound.

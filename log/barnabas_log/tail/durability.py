@@ -7,8 +7,8 @@ Invariants: flushed end <= written end; an offset counts as flushed only once ev
 Read next:  unified_log.py, which owns one of these; flush.py, which begins and ends rounds.
 
 A round: `begin_round` names the files that must be flushed for the written end to be durable, `end_round` says that they are.
-In between the log goes on: it may grow, roll, be cut. One round of a log at a time; one that never ends is simply followed by
-the next, which names its files again.
+In between the log is in use: it may grow, roll, be cut. One round of a log at a time; one that never ends is simply
+followed by the next, which names its files again.
 
 Not obvious:
   - `end_round` gets an end that was taken when the round began. A cut since then has lowered it: `_round_end_max` keeps to what.
@@ -36,7 +36,8 @@ class FlushRound(Protocol):
 
 
 class Durability:
-    """Of one log. It opens handles of directories, and closes every file it was given once that is flushed."""
+    """How far one log is durable, and its flush round. It opens handles of directories, and closes every file it was
+    given once that is flushed."""
 
     __slots__ = (
         "_cuts_claimed",
@@ -81,7 +82,7 @@ class Durability:
         self._segments_made = 1
         self._segments_named = 0
         self._cuts_flushed = 0
-        # Of the round under way, or of the last one.
+        # What belongs to the round under way, or to the last one.
         self._segments_claimed: list[LogSegment] = []
         self._files_claimed: list[File] = []
         self._segments_named_claimed = 0

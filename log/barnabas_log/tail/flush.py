@@ -8,7 +8,7 @@ Read next:  manager.py, which owns one of these per directory; unified_log.py di
 
 Whatever asks for a log that is in a round shares that log's next: group commit. Logs do not wait for each other: one round of
 all dirty logs at a time held a follower's flush up behind that of a partition it has nothing to do with, and where each log
-has a round of its own the file system still commits them together (measured, RF 3, durable: 10 to 15 % more MB/s). With more
+has its own round the file system still commits them together (measured, RF 3, durable: 10 to 15 % more MB/s). With more
 dirty logs than rounds each round takes its share, so that hundreds of them do not become hundreds of wake-ups.
 
 Rounds are begun and ended by calls, not by a task: each wake-up of a task is a turn of the loop, and under load a turn takes
@@ -105,7 +105,7 @@ class FlushRounds:
         if self._is_beginning or len(self._rounds) == ROUNDS_MAX or log.durability.flush_round is not None:
             return  # what is on its way begins it
         if self._loop is not None:
-            # Not within this call, which a log makes amid its own changes.
+            # Not within this call, which a log makes during its own changes.
             self._is_beginning = True
             self._loop.call_soon(self._begin_requested)
 

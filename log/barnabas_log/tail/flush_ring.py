@@ -136,11 +136,11 @@ class FlushRing:
         for on_flushed, result in ended:
             try:
                 on_flushed(None if result >= 0 else OSError(-result, os.strerror(-result)))
-            except Exception as bug:  # of one flush: those behind it have ended too, and nobody would report them again
+            except Exception as bug:  # of one flush: those behind it have ended too, and must be reported
                 self.loop.call_exception_handler({"message": "in the callback of a flush", "exception": bug})
 
     def close(self) -> None:
-        """Let go; what is still in flight is reported to nobody."""
+        """Let go; what is still in flight is not reported."""
         if not self.loop.is_closed():
             self.loop.remove_reader(self._event)
         self._waiting.clear()

@@ -1,14 +1,15 @@
-"""The kernel's flush workers, made to run as soon as they can go on.
+"""The kernel's flush workers, made to run as soon as they can continue.
 
 May touch:  /proc/self/task, one system call, the slice of threads named iou-wrk.   Must not touch: rings, files, niceness.
-Invariants: a worker gets no more of the CPU than before, only sooner; where the system refuses, everything goes on as it was.
+Invariants: a worker gets no more of the CPU than before, only sooner; where the system refuses, everything stays as it
+            was.
 Read next:  flush_ring.py, whose flushes they run.
 
 A flush of 2 MiB is 1 ms of the disk and 0.1 ms of CPU in four or five pieces (map blocks, write the journal, ask for the flush,
 report the end), and a worker sleeps between them. Woken on a busy machine it waited until the loop, or whoever else ran, had
 had its slice of 1.4 ms, once or twice per flush (seen in traces: 1 to 2.7 ms from the disk's answer to the worker's next step),
 and the disk was idle meanwhile. The scheduler lets a woken thread interrupt one that asked for longer slices (EEVDF), and from
-Linux 6.12 on any thread may ask for a slice of its own; before that the request is taken and has no effect. Measured in turn
+Linux 6.12 on any thread may ask for its own slice; before that the request is taken and has no effect. Measured in turn
 on two busy cores, RF 1, 1 MiB batches, 4 MiB in flight: durable 0.72 of the page cache's MB/s without, 0.91 with; the mean
 flush 3.05 and 2.42 ms; CPU the same.
 
@@ -31,7 +32,8 @@ from barnabas_log.descriptors import is_out_of_descriptors
 SLICE_NS = 100_000
 """The shortest that the scheduler allows."""
 PERIOD_S = 0.1
-"""How often new workers are looked for while flushes go on: the kernel makes and ends them as it likes. 20 us each time."""
+"""How often new workers are looked for while there are flushes: the kernel makes and ends them as it likes. 20 us each
+time."""
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
 """Number of sched_setattr(2)."""
 _attributes = struct.Struct("=IIQiIQQQ")

@@ -1,7 +1,7 @@
-"""What a log reports while it works, and asks before it writes: the manager answers, or nobody.
+"""What a log reports while it works, and asks before it writes: the manager answers, or the default does nothing.
 
 May touch:  its arguments.            Must not touch: files, asyncio.
-Invariants: a log calls these on the loop that owns it, and goes on only by what they return or raise.
+Invariants: a log calls these on the loop that owns it, and continues by what they return or raise.
 Read next:  log_tail.py and unified_log.py, which call; manager.py, which answers for all logs of a broker.
 """
 
@@ -25,7 +25,7 @@ class LogListener(Protocol[LogT]):
         ...
 
     def begin_flush(self, log: LogT) -> bool:
-        """Have the log flushed while its loop goes on; False where nobody does that."""
+        """Have the log flushed while its loop runs on; False where there is no manager to do that."""
         ...
 
     def on_recovery_point_lowered(self, log: LogT) -> None:
@@ -54,23 +54,23 @@ class NoListener:
     """For a log without a manager."""
 
     def on_log_start_moved(self, log: object) -> None:
-        """Nobody keeps it."""
+        """The log start is not saved."""
 
     def on_segment_rolled(self, log: object) -> None:
-        """Nobody flushes it."""
+        """The sealed segment is not flushed."""
 
     def begin_flush(self, log: object) -> bool:
-        """Nobody does."""
+        """No flush is begun."""
         return False
 
     def on_index_doubted(self, log: object, base_offset: int) -> None:
-        """Nobody makes it again."""
+        """The index is not made again."""
 
     def on_recovery_point_lowered(self, log: object) -> None:
-        """Nobody keeps one."""
+        """No recovery point is saved."""
 
     def on_gap(self, log: object) -> None:
-        """Nobody keeps it."""
+        """The gap is not saved."""
 
     def on_storage_failed(self, log: object, error: OSError) -> None:
         """The log remembers it by itself."""

@@ -336,7 +336,7 @@ class LogTail:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a flush that takes long stands in the way of a write: it might wait for that, and could not count sooner."""
+        """Whether a slow flush is in the way of a write: it might wait for that, and could not count sooner."""
         flush_round = self.durability.flush_round
         return flush_round is not None and flush_round.is_slow()
 
@@ -490,7 +490,7 @@ class LogTail:
         return self.failed_for_good_by(error)
 
     def failed_for_good_by(self, error: OSError) -> StorageFailed:
-        """The same, amid a step that cannot be tried again."""
+        """The same, during a step that cannot be tried again."""
         self.fail(error)
         self.listener.on_storage_failed(self._log, error)
         return StorageFailed(f"{self.directory}: {error}")
@@ -509,8 +509,8 @@ class LogTail:
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether batches may be missing between others: the log is compacted, was, or follows one that was; or nobody has said yet
-        what its topic asks for."""
+        """Whether batches may be missing between others: the log is compacted, was, or follows one that was; or it is
+        not known yet what its topic asks for."""
         return self.config.is_compacted or self.has_gaps or self.takes_gaps or not self.has_settings
 
     # -- what truncation and repair do to it ---------------------------------------------------------------------------
@@ -545,7 +545,7 @@ class LogTail:
         self.doubted_from = offset if self.doubted_from == NO_OFFSET else min(self.doubted_from, offset)
 
     def take_producers(self, producers: ProducerState, high_watermark: Offset, *, is_sure: bool = False) -> None:
-        """Go by a producer state that was read anew; is_sure: from an undamaged log."""
+        """Go by a producer state that was read again; is_sure: from an undamaged log."""
         producers.note_high_watermark(high_watermark)
         self.producers = producers
         if is_sure:

@@ -3,7 +3,7 @@
 May touch:  the Disk and segments, reading; a snapshot, to keep what was read.   Must not touch: clocks, the loop.
 Invariants: a state at an offset is the same whether it was kept while the batches were appended or read from them later, but for
             what `unread` names.
-Read next:  producer_state.py, the state itself; recovery.py and truncating.py, which read it anew.
+Read next:  producer_state.py, the state itself; recovery.py and truncating.py, which read it again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load_producers(
 def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, end_offset: Offset) -> None:
     """Bring producer state up to `end_offset` from the headers of the batches since its own end.
 
-    A segment that cannot be read to its end is named in `state.unread`, and the replay goes on with the next one.
+    A segment that cannot be read to its end is named in `state.unread`, and the replay continues with the next one.
     """
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= state.end_offset:

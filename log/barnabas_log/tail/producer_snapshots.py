@@ -2,7 +2,7 @@
 
 May touch:  the Disk it is given.   Must not touch: clocks, segments.
 Invariants: a snapshot that was cut short is never read: the checksum shows it, and an older one serves.
-Read next:  producer_state.py (what is kept); producer_replay.py and recovery.py, which go on from one.
+Read next:  producer_state.py (what is kept); producer_replay.py and recovery.py, which continue from one.
 
 Layout of <offset>.snapshot, the state of the producers just before that offset (big-endian):
     0   2 version = 1

@@ -74,7 +74,7 @@ class ProducerEntry:
         self.epoch = epoch
         self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_PER_PRODUCER_MAX)
         self.coordinator_epoch = -1
-        """Of the coordinator that wrote its last marker."""
+        """The epoch of the coordinator that wrote its last marker."""
         self.transaction_start = NO_OFFSET
         """Offset of the first record of its open transaction; NO_OFFSET without one."""
         self.marker_ms = -1
@@ -332,7 +332,8 @@ class ProducerState:
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers silent for longer; returns how many (producer.id.expiration.ms).
 
-        Not by the time of their records, as Kafka does: who replays old ones would be forgotten while it writes.
+        Not by the time of their records, as Kafka does: a producer that sends old records would be forgotten while it
+        writes.
         """
         expired = []
         for entry in self._producers.values():

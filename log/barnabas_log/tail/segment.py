@@ -59,7 +59,7 @@ LYING_MAX = 256
 _SCAN_BYTES = 8192
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 REPAIR_SUFFIX = ".repair"
-"""Of an index that was made again beside the one in use; left by a crash it is removed."""
+"""The suffix of an index that is made again beside the one in use; one that a crash leaves is removed."""
 TRUE_TIME_SUFFIX = ".truetime"
 NOTE_SUFFIXES = (TXN_CHECK_SUFFIX, TRUE_TIME_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX, *NOTE_SUFFIXES)
@@ -554,7 +554,7 @@ class LogSegment:
         return None
 
     def freeze(self) -> LogSegment:
-        """A copy that a thread may search while this one goes on. It holds the file: release that, and close its indexes.
+        """A copy that a thread may search while this one grows. It holds the file: release that, and close its indexes.
 
         Raises OSError."""
         frozen = copy(self)

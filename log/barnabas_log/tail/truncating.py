@@ -45,7 +45,7 @@ def truncate_to(log: UnifiedLog, offset: Offset) -> None:
     try:
         log.tail.write_pending(is_forced=True)
     except DiskFull:
-        # Of what was never in the file, nothing was promised: the log may as well end before it.
+        # Nothing was promised of what was never in the file: the log may as well end before it.
         log.tail.drop_unwritten()
         if offset >= log.written_end_offset:
             _cut_unwritten(log)

@@ -48,7 +48,8 @@ EXPANSION_MAX = (1, 1032, 22, 255, 32_768)
 """By compression number, bytes that one compressed byte may stand for: gzip 258 in 2 bits, snappy 64 in 3 bytes, lz4 255 in one,
 zstd a block of 128 KiB in 4 bytes. What frames cost makes the true bounds lower."""
 RECORDS_BYTES_MAX = (1 << 31) - 1
-"""Of one batch, uncompressed: producers hold it in one buffer, which no client lets grow beyond an int."""
+"""The most bytes of one batch's records, uncompressed: producers hold it in one buffer, which no client lets grow
+beyond an int."""
 _NO_TIMESTAMP = -1
 _CREATE_TIME = TimestampType.CREATE_TIME
 _unpack_header = HEADER.unpack_from
