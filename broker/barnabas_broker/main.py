@@ -88,12 +88,13 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
         if options.verb is None:
             raise  # of a node that runs: its log wants to know where
         if isinstance(error, BrokenPipeError):
-            # Who read our output has gone (`… | head`). What is still buffered must not fail when the interpreter ends.
+            # The reader of our output has gone (`… | head`). What is still buffered must not fail when the interpreter
+            # ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
     finally:
-        gc.enable()  # `_run` turned it off; who called this function goes on
+        gc.enable()  # `_run` turned it off; its caller continues
     if getattr(options, "output", "") == "json" or _asks_for_json(words):
         fields = {
             "code": int(refusal.code),
@@ -206,7 +207,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """-c and --override may stand before a verb or after it. Refuses what the verb would not read."""
+    """-c and --override may come before a verb or after it. Refuses what the verb would not read."""
     if options.verb is None:
         options.config, options.override = options.outer_config, options.outer_override
         if not options.config and not _is_configured_by_environment():
@@ -329,7 +330,7 @@ def _refuse_taken_ports(server: ServerConfig) -> None:
 
 
 def _stop_when_stdin_ends() -> None:
-    """As SIGTERM does, but never for longer than ORPHAN_STOP_S: nobody is left who would kill a node that hangs."""
+    """As SIGTERM does, but never for longer than ORPHAN_STOP_S: no parent is left to kill a node that hangs."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -458,7 +459,7 @@ def _config_docs(options: argparse.Namespace) -> int:
 
 
 def new_uuid() -> Uuid:
-    """A random id whose text does not begin with a dash, so that it can stand on a command line."""
+    """A random id whose text does not begin with a dash, so that it can be given on a command line."""
     while True:
         uuid = Uuid(os.urandom(16))
         if not str(uuid).startswith("-"):

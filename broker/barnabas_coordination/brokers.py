@@ -1,7 +1,8 @@
 """Other brokers as a coordinator speaks to them: one request each at a time, over the Kafka protocol.
 
 May touch:  barnabas_wire.client (sockets, through it).      Must not touch: shards, logs, metadata.
-Invariants: a request to this broker itself never meets a socket; a connection that failed once is closed and made anew.
+Invariants: a request to this broker itself never meets a socket; a connection that failed once is closed and made
+            again.
 Read next:  transaction/markers.py and transaction/verification.py, the callers.
 """
 

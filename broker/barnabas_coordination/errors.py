@@ -59,7 +59,7 @@ class GroupSubscribedToTopic(KafkaError):
 
 
 class UnknownMemberId(KafkaError):
-    """The member is not in the group: it must join anew, without its old id."""
+    """The member is not in the group: it must join again, without its old id."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
 

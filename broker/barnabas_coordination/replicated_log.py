@@ -19,8 +19,9 @@ from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 DELETION_TIMEOUT_MS = 30_000
 """How long a deletion waits for the followers; they delete, too, when they fetch next."""
 APPEND_TIMEOUT_MS = 300_000
-"""After this a batch that is still not committed counts as lost and its partition is read again. Who waits for an answer is
-sent away far earlier (offsets.commit.timeout.ms); an in-sync replica that hangs is out after replica.lag.time.max.ms."""
+"""After this a batch that is still not committed counts as lost and its partition is read again. A request that waits
+for an answer is sent away far earlier (offsets.commit.timeout.ms); an in-sync replica that hangs is out after
+replica.lag.time.max.ms."""
 
 
 class ReplicatedLog:

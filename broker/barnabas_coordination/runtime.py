@@ -154,7 +154,8 @@ class _Hosted(Generic[S]):
     writes: deque[_Write] = field(default_factory=deque)
     """Appended and not yet committed, oldest first."""
     tickets: dict[asyncio.Future[Any], None] = field(default_factory=dict)
-    """Of requests that are not answered, oldest first: a set of objects has the order of their addresses."""
+    """The tickets of requests that are not answered, oldest first: a set of objects has the order of their
+    addresses."""
     timers: dict[Hashable, asyncio.TimerHandle] = field(default_factory=dict)
     after_load: list[Callable[[S, int], CoordinatorResult]] = field(default_factory=list)
     load_failures: int = 0
@@ -284,13 +285,13 @@ class CoordinatorRuntime(Generic[S]):
             raise
 
     def write_alone(self, partition: int, decide: Callable[[S, int], CoordinatorResult]) -> None:
-        """Run a step `(shard, now_ms)` that nobody waits for, if the shard is here and active."""
+        """Run a step `(shard, now_ms)` that no request waits for, if the shard is here and active."""
         hosted = self._hosted.get(partition)
         if hosted is not None and hosted.state is ShardState.ACTIVE:
             self._perform(hosted, decide(hosted.shard, self._clock_ms()))
 
     def write_to_all(self, decide: Callable[[S, int], CoordinatorResult]) -> None:
-        """Run a step `(shard, now_ms)` that nobody waits for on every shard, on a loading one when it is loaded."""
+        """Run a step `(shard, now_ms)` that no request waits for on every shard, on a loading one when it is loaded."""
         for hosted in list(self._hosted.values()):
             if hosted.state is ShardState.ACTIVE:
                 self._perform(hosted, decide(hosted.shard, self._clock_ms()))

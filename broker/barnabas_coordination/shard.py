@@ -93,7 +93,7 @@ class CoordinatorResult:
     timers: list[ArmTimer | CancelTimer] = field(default_factory=list)
 
     def reply(self, ticket: Ticket | None, outcome: Any) -> None:
-        """Answer a ticket; None (nobody waits) is no answer."""
+        """Answer a ticket; None (no request waits) is no answer."""
         if ticket is not None:
             self.replies.append(Reply(ticket, outcome))
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 CANCELLED = "CANCELLED"
 """In the place of an error code: the client went away, or its time was up."""
 SERVICES = ("Admin", "Explainer", "Inspection")
-"""Of the admin listeners."""
+"""The gRPC services of the admin listeners."""
 R = TypeVar("R")
 
 
@@ -46,14 +46,14 @@ class AdminStats:
 
 
 class Caller(NamedTuple):
-    """Who makes a call, and from where."""
+    """The principal that makes a call, and its address."""
 
     principal: str
     host: str
 
 
 _CALLER: ContextVar[Caller] = ContextVar("caller")
-"""Of the call that runs; gRPC gives each a task of its own."""
+"""The caller of the call that runs; gRPC gives each its own task."""
 _CLUSTER_RIGHTS = {
     method: row.cluster_right
     for served in ("Controller", *SERVICES)
@@ -64,7 +64,7 @@ _CLUSTER_RIGHTS = {
 
 
 def current_caller() -> Caller:
-    """Who made the call that runs."""
+    """The caller of the call that runs."""
     return _CALLER.get()
 
 

@@ -262,7 +262,7 @@ def _base(history: CommittedHistory, name: PartitionName) -> PartitionRegistrati
 
 
 def _is_refused(error: grpc.aio.AioRpcError | ValueError | UnknownPeer) -> bool:
-    """Whether a host answered that nobody listens."""
+    """Whether a host answered that no process listens."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code() is grpc.StatusCode.UNAVAILABLE and "refused" in (error.details() or "").lower()
     return isinstance(error, UnknownPeer) and error.is_refused

@@ -67,7 +67,7 @@ async def update_features(
     *,
     timeout_ms: int,
 ) -> admin_pb2.UpdateFeaturesResponse:
-    """All or none; each refusal stands with its feature."""
+    """All or none; each refusal is given with its feature."""
     before = {**image.features.levels, KRAFT_VERSION: voters.kraft_version}
     try:
         updates = tuple(

@@ -54,7 +54,7 @@ FORWARD_TIMEOUT_MS_MAX = 30_000
 FORWARD_MARGIN_MS = 200
 ACLS_NAMED_MAX = 20
 ACL_WORDS_MAX = 300
-"""Of the ACLs that health names, and characters of each."""
+"""How many ACLs health names, and characters of each."""
 
 
 class AdminService:

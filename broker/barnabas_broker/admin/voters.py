@@ -55,7 +55,7 @@ def _directory(
     observers = [replica for replica in quorum.observers if replica.key.id == node_id]
     present = [replica for replica in observers if not is_silent(replica, now_ms=now_ms)]
     fetching = [replica.key for replica in present or observers]
-    # who votes already is for the leader to refuse
+    # the leader refuses one that votes already
     known = (fetching or voting) if is_added else voting
     if len(known) == 1:
         return known[0].directory_id

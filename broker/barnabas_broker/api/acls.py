@@ -151,7 +151,7 @@ def _entry(creation: AclCreation) -> AccessControlEntry:
 
 
 def _filter(wanted: Any) -> AclFilter:
-    """Of a DescribeAcls request or one filter of DeleteAcls, whose fields have the same names."""
+    """The filter of a DescribeAcls request, or one filter of DeleteAcls, whose fields have the same names."""
     try:
         return AclFilter(
             resource_type=AclResourceType(wanted.resource_type_filter),

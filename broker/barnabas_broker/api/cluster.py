@@ -80,7 +80,7 @@ def describe_cluster(
 
 
 def cluster_operations(access: Access) -> int:
-    """Of the cluster; none for who may not describe it (KIP-430)."""
+    """The authorized operations on the cluster as a bit set; 0 without the right to describe it (KIP-430)."""
     if not access.may(DESCRIBE, CLUSTER, is_noted=False):
         return 0
     return access.operations(CLUSTER_OPERATIONS, CLUSTER)

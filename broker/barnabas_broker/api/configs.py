@@ -75,7 +75,7 @@ LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, BROKER_LOGGER))
 
 CLIENT_METRICS = "subscriptions of client metrics"
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Of one DescribeConfigs answer: 10,000 topics without documentation."""
+"""The largest DescribeConfigs answer: 10,000 topics without documentation."""
 ENTRIES_PER_TURN = 1_000
 """Described before other requests get their turn: about 10 ms."""
 
@@ -177,7 +177,7 @@ def _topic_overrides(services: ControlServices, name: str) -> Mapping[str, str]:
 
 
 def _entries(services: ControlServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    """Of what is neither a topic nor this broker."""
+    """The config entries of a resource that is neither a topic nor this broker."""
     name = resource.resource_name
     if resource.resource_type == ConfigResourceType.BROKER:
         raise KafkaError.of(

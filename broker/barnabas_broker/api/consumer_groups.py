@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat v0-1, ConsumerGroupDescribe v0-1: groups of the consumer protocol (KIP-848).
 
 May touch:  the group coordinator, the image (names and ids of topics, the feature level).    Must not touch: the group's state, logs.
-Invariants: a request that breaks the protocol's own rules never reaches the coordinator; who may not describe one of the topics that it
-            names, or one that a group described to it has, is refused as a whole.
+Invariants: a request that breaks the protocol's own rules never reaches the coordinator; a client that may not describe
+            one of the topics that it names, or one that a group described to it has, is refused as a whole.
 Read next:  barnabas_coordination/group/consumer/heartbeat.py; groups.py for the classic protocol.
 
 Behaviour: both are advertised always, and refused with UNSUPPORTED_VERSION while group.version is 0 or

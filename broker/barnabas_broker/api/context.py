@@ -1,4 +1,4 @@
-"""What a handler knows of the request besides its body: who asks, over which listener, in which version.
+"""What a handler knows of the request besides its body: the client, the listener, and the version.
 
 May touch:  nothing.                  Must not touch: everything.
 Invariants: built by the connection, one per request; never kept by a handler after its answer.
@@ -32,7 +32,7 @@ class ClientSoftware:
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks what, when."""
+    """The client, the API and version that it asks for, and when."""
 
     api_key: ApiKey
     api_version: int
@@ -59,7 +59,7 @@ class RequestContext:
     client_port: int = 0
     software: ClientSoftware = field(default_factory=ClientSoftware)
     held: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """Of the connection: what it holds beyond an answer, by name, with what lets go of it; see `hold`."""
+    """What the connection holds beyond an answer, by name, with what lets go of it; see `hold`."""
 
     def endpoint_of(self, broker: BrokerRegistration | None, *, node_id: BrokerId) -> Endpoint | None:
         """Where the client reaches a broker; None where that has no such listener. node_id: of this node, which can vouch for its own

@@ -59,7 +59,7 @@ async def update_features(
 
 
 def _code(error: KafkaError | None, first: KafkaError | None) -> int:
-    """Updates that nothing stands against are not made either when another is refused."""
+    """Updates that are right in themselves are not made either when another is refused."""
     if error is not None:
         return error.code
     return 0 if first is None else ErrorCode.FEATURE_UPDATE_FAILED

@@ -8,7 +8,7 @@ Read next:  barnabas_replication/manager.py, network/output.py.
 Behaviour: from v11 on followers serve consumers, and the leader may name one (KIP-392). v13 names topics by id. A refused
 partition carries the leader hint (v12, endpoints from v16 on, KIP-951).
 Differences from Kafka: fetch sessions are for followers alone. A consumer's request that would open one is answered with
-session id 0, which every client takes as "full fetches, please" (KIP-227); one that goes on with a session gets
+session id 0, which every client takes as "full fetches, please" (KIP-227); one that continues a session gets
 FETCH_SESSION_ID_NOT_FOUND.
 """
 
@@ -129,7 +129,7 @@ def _refuse_follower(services: BrokerServices, slot: ResponseSlot, version: int,
 
 
 def _may_read(access: Access, replica_id: int, topic: str) -> bool:
-    """A follower needs a right of its own, whatever the topic."""
+    """A follower needs a separate right, whatever the topic."""
     return access.may(CLUSTER_ACTION, CLUSTER) if replica_id >= 0 else access.may(READ, TOPIC, topic)
 
 
@@ -150,8 +150,8 @@ class _Poll(NamedTuple):
 def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     """The poll of which these are the bytes before and behind the fetch offset; None if they are none, or of a session.
 
-    Who fetches one partition asks with the same bytes again and again: to parse them and to make the specs was half of a
-    poll's way to the replica manager.
+    A client that fetches one partition asks with the same bytes again and again: to parse them and to make the specs
+    was half of a poll's way to the replica manager.
     """
     request = parse_poll(head, tail, version)
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
@@ -197,7 +197,7 @@ def _poll(
 
 
 def _is_in_session(frame: memoryview, position: int) -> bool:
-    """Whether the request goes on with a session: each has another epoch, so that none is worth remembering."""
+    """Whether the request continues a session: each has another epoch, so that none is worth remembering."""
     (session_epoch,) = _unpack_int32(frame, position + 17)  # behind three numbers, the isolation level and the id
     return bool(session_epoch > 0)
 

@@ -11,7 +11,7 @@ on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GRO
 Kafka: where transactions are off (transaction.version 0) TRANSACTIONAL_ID_AUTHORIZATION_FAILED says so: it is fatal to every client and
 carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. A group of the
 consumer protocol is listed as such, and unknown to DescribeGroups, as in Kafka.
-DeleteGroups counts a group as empty while a new member has only been given its id; who is named
+DeleteGroups counts a group as empty while a new member has only been given its id; a group that is named
 twice is answered once.
 """
 

@@ -35,7 +35,7 @@ def _error(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
 async def init_producer_id(
     services: BrokerServices, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A producer id to go on with."""
+    """A producer id and epoch to continue with."""
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "producer id and epoch are given together or not at all")
     access = context.access

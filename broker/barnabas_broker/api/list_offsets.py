@@ -59,7 +59,7 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 def list_offsets(
     services: BrokerServices, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Look the times up; errors stand beside the partition they belong to. Only what is searched in the log must wait."""
+    """Look the times up; errors are beside the partition they belong to. Only what is searched in the log must wait."""
     if any(_is_time(partition.timestamp) for topic in request.topics for partition in topic.partitions):
         return _search(services, context, request)
     return _respond(services, context, request, {})

@@ -56,7 +56,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 TOPIC_IDS_FROM = 12
 """v10 and v11 have the field, but not yet the answer for an id that is unknown (KIP-516)."""
 NAMED_TOPICS_MAX = 16_384
-"""In one request. Who wants more asks for all."""
+"""The most topics that one request names. A client that wants more asks for all."""
 CREATION_WAIT_S = 0.5
 """How long an answer waits for topics that its request creates. Without a controller it is the whole wait, and the requests behind
 it on the same connection wait, too."""

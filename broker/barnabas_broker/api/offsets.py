@@ -13,7 +13,7 @@ Members of the consumer protocol commit and fetch by their epoch, from v9 on: ST
 barnabas_coordination/group/consumer/commits.py).
 With `require_stable` (KIP-447) a partition that an open transaction has committed an offset for is UNSTABLE_OFFSET_COMMIT.
 Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; an unknown group with
-a generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
+a generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to continue from that).
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ TOPIC_IDS_FROM = 10
 EPOCHS_FROM = 9
 """First version that members of the consumer protocol may use."""
 COMMITTED_ELEMENTS_MAX = 8_192
-"""Of one OffsetCommit. What it commits is one batch of the offsets topic, and about 10,000 offsets fill the mebibyte of that."""
+"""The most array elements of one OffsetCommit. What it commits is one batch of the offsets topic, and about 10,000
+offsets fill the mebibyte of that."""
 COMMIT_CALLS_MAX = 700_000
 """A commit is a record, of which key and value are encoded."""
 FETCH_CALLS_MAX = 500_000
@@ -142,7 +143,7 @@ async def offset_commit(
 def committed_before(
     services: BrokerServices, group_id: str, wanted: Sequence[OffsetToCommit]
 ) -> list[CommittedOffset]:
-    """Of the first RECORDS_MAX of what is to be committed, for the audit log; nothing where there is none."""
+    """The offsets committed so far for the first RECORDS_MAX of `wanted`, for the audit log; empty without one."""
     if not services.audit.is_on:
         return []
     try:

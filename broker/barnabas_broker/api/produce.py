@@ -1,13 +1,13 @@
 """Produce v3-13 (advertised from 0): record batches to the replica manager, offsets back.
 
 May touch:  the replica manager, transactional writes, topic names and ids of the image.    Must not touch: logs, the batches' content.
-Invariants: the batches are views of the receive buffer and nobody keeps them past the call; every partition of the
+Invariants: the batches are views of the receive buffer and are not kept past the call; every partition of the
             request is answered once, in the request's order; acks=0 gets no answer, and a closed connection on error.
 Read next:  registry.py, barnabas_replication/manager.py.
 
 Behaviour: v0-2 are advertised because librdkafka up to about 2.8 sends uncompressed batches otherwise (KAFKA-18659),
-and answered UNSUPPORTED_VERSION. Zstandard is refused before v7: who speaks no newer version could not read it back
-(KIP-110). v13 names topics by id. A refused partition carries the leader hint from v10 on
+and answered UNSUPPORTED_VERSION. Zstandard is refused before v7: a client without a newer version could not read it
+back (KIP-110). v13 names topics by id. A refused partition carries the leader hint from v10 on
 (KIP-951). The first batch of a transaction in a partition waits until the transaction's coordinator knows of the partition (KIP-890):
 v12 adds it, an older client has added it before. What is outside transactions pays one comparison for that.
 """

@@ -1,6 +1,6 @@
 """DescribeClientQuotas v0-1, AlterClientQuotas v0-1 (KIP-546).
 
-May touch:  the image's quotas, the controller client.    Must not touch: who is throttled.
+May touch:  the image's quotas, the controller client.    Must not touch: throttling.
 Invariants: every entity of a request is answered once; changes are decided by the controller.
 Read next:  metadata_quorum/image/quotas.py, which says what a filter means.
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments v0-1, ListPartitionReassignments v0, ElectLeaders v0-2, UnregisterBroker v0: who holds and leads.
+"""AlterPartitionReassignments v0-1, ListPartitionReassignments v0, ElectLeaders v0-2, UnregisterBroker v0.
 
 May touch:  the controller client.    Must not touch: the image, logs.
 Invariants: every partition of a request is answered once, under its topic; a partition named twice is refused and not sent.

@@ -1,4 +1,4 @@
-"""The table of Kafka APIs: who handles which key in which versions, and how an error becomes a response.
+"""The table of Kafka APIs: the handler of each key, its versions, and how an error becomes a response.
 
 May touch:  the handler modules, the codec.       Must not touch: sockets, clock, logs.
 Invariants: ApiVersions is answered from this table, so it cannot lie; an exception becomes a code here, nowhere else.
@@ -6,8 +6,8 @@ Read next:  api_versions.py (the shortest handler), produce.py (a direct one).
 
 A handler gets `(services, context, request)` and returns a response object (or its encoded body as bytes), or an
 awaitable of one. While an awaitable is pending, later requests of the same connection wait (Kafka's rule: one request
-of a connection at a time); other connections go on. Produce and Fetch are *direct*: they get the undecoded frame and a
-slot to fill, and may be pipelined.
+of a connection at a time); other connections are served meanwhile. Produce and Fetch are *direct*: they get the
+undecoded frame and a slot to fill, and may be pipelined.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from barnabas_wire.kafka.schema import decode_request as decode_body
 from barnabas_wire.kafka.schema import encode_response, message_classes
 
 REQUEST_BYTES_MAX = 1024 * 1024
-"""Of most requests. A handler whose clients may have more to say registers its own bound."""
+"""The largest body of most requests. A handler whose clients may have more to say registers its own bound."""
 PARTITIONS_BYTES_MAX = 4 * 1024 * 1024
-"""Of a request about the partitions of a large cluster, or with the members' own words."""
+"""The largest request about the partitions of a large cluster, or with texts of group members."""
 ELEMENTS_MAX = 8_192
 """Array elements of most requests. One of two bytes is an object of a hundred and 10 us of the loop in the handler."""
 PARTITION_ELEMENTS_MAX = 32_768
@@ -171,7 +171,8 @@ class Api:
     """See MEMORY_BYTES_MAX; likewise."""
     is_direct: bool = False
     ends_with_client: bool = False
-    """Whether the handler is cancelled while it waits when its client is gone. What writes for others goes on, as in Kafka."""
+    """Whether the handler is cancelled while it waits when its client is gone. A write for others continues, as in
+    Kafka."""
     error_response: ErrorResponse | None = None
     cluster_right: Right | None = None
     """What a caller must be allowed before the handler sees its request; of the table of rights."""

@@ -22,7 +22,7 @@ from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, Sa
 logger = logging.getLogger(__name__)
 
 LOGIN_BYTES_MAX = 64 * 1024
-"""Of a request before the login: anybody may send it."""
+"""The largest request before the login: any client may send one."""
 REFUSAL_DELAY_S = 0.1
 """As connection.failed.authentication.delay.ms of Kafka."""
 

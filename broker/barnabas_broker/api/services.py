@@ -84,7 +84,7 @@ class ChangeVoters(Protocol):
 
 
 async def refuse_voter_change(change: VoterChange, *, principal: str, client_host: str) -> None:
-    """Of a broker that reaches no quorum."""
+    """Refuse the change: this broker reaches no quorum."""
     raise KafkaError.of(
         ErrorCode.BROKER_NOT_AVAILABLE, f"no quorum is known here that could {change.kind.value} a voter"
     )
@@ -129,7 +129,7 @@ class BrokerServices(ControlServices):
     quorum_description: Callable[[], Awaitable[QuorumDescription]]
     """The quorum as this node's driver sees it."""
     voters: Callable[[], Sequence[Voter]] = tuple
-    """Of the metadata quorum, with the addresses of their controller listeners."""
+    """The voters of the metadata quorum, with the addresses of their controller listeners."""
     change_voters: ChangeVoters = refuse_voter_change
     access: AccessControl = field(default_factory=AccessControl)
     """Gives each connection its access; by default, everything."""
@@ -138,6 +138,6 @@ class BrokerServices(ControlServices):
     streams_topics: set[str] = field(default_factory=set)
     """Internal topics of Streams groups that this broker is having made now."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
-    """What clients push of their own metrics; by default nobody receives it."""
+    """What clients push of their own metrics; by default it is not received."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)
     """Refuses what this version does not serve."""

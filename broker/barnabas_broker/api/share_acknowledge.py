@@ -112,7 +112,7 @@ def acknowledgements(
 
 
 def leader_of(services: BrokerServices, shared: SharedPartition, error: KafkaError | None) -> CurrentLeader | None:
-    """Who leads, for a client that asked the wrong broker."""
+    """The leader, for a client that asked the wrong broker; None with any other error."""
     topic = services.metadata.image.topics.get_by_id(shared.topic_id)
     if error is None or topic is None or error.code not in LEADERLESS_CODES:
         return None

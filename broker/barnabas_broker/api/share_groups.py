@@ -2,8 +2,8 @@
 share groups (KIP-932).
 
 May touch:  the group coordinator, the image (names and ids of topics, the feature level).    Must not touch: share state, logs.
-Invariants: a request that breaks the protocol's own rules never reaches the coordinator; who may not describe one of the topics that a
-            heartbeat names, or one that a group described to it has, is refused as a whole.
+Invariants: a request that breaks the protocol's own rules never reaches the coordinator; a client that may not describe
+            one of the topics that a heartbeat names, or one that a group described to it has, is refused as a whole.
 Read next:  barnabas_coordination/group/share/heartbeat.py and offsets.py; share_fetch.py for the records themselves.
 
 Behaviour: all are advertised always, and refused with UNSUPPORTED_VERSION while share.version is 0, as by Kafka. A tagged field of ours in
@@ -205,7 +205,7 @@ def _offsets_undescribed(
 async def describe_offsets(
     services: BrokerServices, context: RequestContext, request: offsets_wire.DescribeShareGroupOffsetsRequest
 ) -> offsets_wire.DescribeShareGroupOffsetsResponse:
-    """Start offset and lag of each partition; -1 where nobody knows."""
+    """Start offset and lag of each partition; -1 where it is not known."""
     require_share_groups(services, context)
     groups = [await _group_offsets(services, context, group) async for group in paced(request.groups)]
     return offsets_wire.DescribeShareGroupOffsetsResponse(groups=groups)

@@ -5,9 +5,10 @@ May touch:  the share coordinator.    Must not touch: logs, the image, group coo
 Invariants: every partition of a request is answered once, when its change is replicated or was refused; none waits for another.
 Read next:  barnabas_coordination/share_state/service.py; persister.py there, who sends.
 
-Behaviour: each partition of a request has a coordinator of its own, and is refused alone. Differences from Kafka: a batch of Write and
-Read has one tagged field more, until when its offsets wait (share.retry.backoff.ms, share.deliver.at.header); a state that no
-reader would know is refused, where Kafka stores any number; Delete and the summary know state whose topic is gone.
+Behaviour: each partition of a request has its own coordinator, and is refused alone. Differences from Kafka: a batch of
+Write and Read has one tagged field more, until when its offsets wait (share.retry.backoff.ms, share.deliver.at.header);
+a state that no reader would know is refused, where Kafka stores any number; Delete and the summary know state whose
+topic is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from barnabas_wire.kafka.messages import read_share_group_state_summary as summa
 from barnabas_wire.kafka.messages import write_share_group_state as write
 
 PARTITIONS_PER_TURN: Final = 200
-"""Each is a step of its own, up to 2 ms together."""
+"""Each is a separate step, up to 2 ms together."""
 WRITE_ELEMENTS_MAX: Final = 22_528
 """A window of 20,000 offsets that are all in another state, which the group configs allow, and who they belong to: 380,000 calls."""
 
@@ -109,7 +110,7 @@ SUMMARY: Final = _Answer(
 async def initialize_share_group_state(
     services: BrokerServices, context: RequestContext, request: initialize.InitializeShareGroupStateRequest
 ) -> initialize.InitializeShareGroupStateResponse:
-    """Begin states, or begin them anew."""
+    """Begin states, or reset them."""
 
     async def ask(key: ShareKey, data: initialize.PartitionData) -> dict[str, Any]:
         await services.share_state.initialize(

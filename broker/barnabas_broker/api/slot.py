@@ -1,7 +1,7 @@
 """The place of one answer in its connection's order, and what an answer is made of.
 
 May touch:  its connection through SlotConnection, FileRanges to release them.     Must not touch: sockets, the handlers.
-Invariants: a slot is filled or skipped exactly once; the parts of an answer that nobody will send are released.
+Invariants: a slot is filled or skipped exactly once; the parts of an answer that will not be sent are released.
 Read next:  produce.py and fetch.py, which fill slots; ../network/connection.py, which keeps them in order.
 """
 
@@ -44,7 +44,7 @@ class SlotConnection(Protocol):
     guard: Access | None
     """What the client may do; None: everything."""
     charge: QuotaCharge | None
-    """Of the request that is being taken up."""
+    """The quota charge of the request that is being taken up."""
     is_of_broker: bool
     """Whether another broker fetched over it."""
     scrutiny: Scrutiny
@@ -89,7 +89,7 @@ class ResponseSlot:
         "version",
     )
     parts: Sequence[Part]
-    """Of the answer; like its size not there before `is_done`."""
+    """The parts of the answer; like its size not there before `is_done`."""
     size_bytes: int
 
     def __init__(
@@ -145,7 +145,7 @@ class ResponseSlot:
 
 
 class ChargedSlot(ResponseSlot):
-    """Of a request that is charged to a quota when it is answered."""
+    """The slot of a request that is charged to a quota when it is answered."""
 
     __slots__ = ("charge",)
 

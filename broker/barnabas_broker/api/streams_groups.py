@@ -1,8 +1,9 @@
 """StreamsGroupHeartbeat v0-1, StreamsGroupDescribe v0-1, StreamsGroupTopologyDescriptionUpdate v0: Streams groups (KIP-1071).
 
 May touch:  the group coordinator, the controller client (to make internal topics), the image.    Must not touch: the group's state, logs.
-Invariants: a request that breaks the protocol's own rules never reaches the coordinator; who may not describe one of the topics that it
-            names, or one of a group described to it, is refused as a whole; internal topics are made with the member's rights.
+Invariants: a request that breaks the protocol's own rules never reaches the coordinator; a client that may not describe
+            one of the topics that it names, or one of a group described to it, is refused as a whole; internal topics
+            are made with the member's rights.
 Read next:  barnabas_coordination/group/streams/heartbeat.py; consumer_groups.py for the protocol beside.
 
 Behaviour: all are advertised always, and refused with UNSUPPORTED_VERSION while streams.version is 0, as by Kafka. The coordinator says

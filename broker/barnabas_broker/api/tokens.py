@@ -5,8 +5,8 @@ Invariants: an HMAC goes only to who may hold it: never to an anonymous caller; 
 Read next:  metadata_quorum/controller/tokens.py, which decides.
 
 Behaviour: as in Kafka, who has not logged in gets DELEGATION_TOKEN_REQUEST_NOT_ALLOWED; without delegation.token.secret.key
-the answer is DELEGATION_TOKEN_AUTH_DISABLED. Who describes sees tokens that are its own, or that it may renew; with an authorizer also
-those that an ACL lets it see. Without one nobody makes tokens for another.
+the answer is DELEGATION_TOKEN_AUTH_DISABLED. A client that describes sees tokens that are its own, or that it may
+renew; with an authorizer also those that an ACL lets it see. Without one no client makes tokens for another.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def _not_written(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxn
 
 
 MARKED_PARTITIONS_MAX = 16_384
-"""Partitions that one request may name: each is an append of its own, all begin in one turn. A coordinator of ours sends 2,000."""
+"""Partitions that one request may name: each is a separate append, all begin in one turn. A coordinator of ours sends
+2,000."""
 
 
 @handles(

@@ -80,7 +80,7 @@ from barnabas_wire.kafka.messages.txn_offset_commit import (
 logger = logging.getLogger(__name__)
 
 TRANSACTIONS_PER_TURN: Final = 256
-"""Of a broker's batch, between two turns of the loop."""
+"""How many transactions of a broker's batch are handled between two turns of the loop."""
 BATCHED_FROM: Final = 4
 """First version of AddPartitionsToTxn that brokers send."""
 ABORTABLE_FROM: Final = 5
@@ -233,8 +233,8 @@ async def add_offsets_to_txn(
         )
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # This broker's metadata is behind, or nobody has looked for a group's coordinator yet: that makes the topic, and
-            # some clients look only afterwards.
+            # This broker's metadata is behind, or no client has looked for a group's coordinator yet: that makes the
+            # topic, and some clients look only afterwards.
             with contextlib.suppress(CoordinatorNotAvailable):
                 await services.groups.find_coordinator(request.group_id)
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

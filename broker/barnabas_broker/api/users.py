@@ -1,10 +1,10 @@
 """DescribeUserScramCredentials v0, AlterUserScramCredentials v0 (KIP-554).
 
 May touch:  the image's credentials, the controller client.    Must not touch: passwords in the clear; logs, with a secret.
-Invariants: no answer holds a salt or a key; the salted password ends here: what goes on are the keys derived from it.
+Invariants: no answer holds a salt or a key; the salted password ends here: only the keys derived from it are passed on.
 Read next:  metadata_quorum/controller/scram.py, which decides.
 
-Differences from Kafka: nobody logs in by SASL yet, so credentials are kept for when listeners do.
+As in Kafka, credentials are kept whether or not a listener uses SASL.
 """
 
 from __future__ import annotations

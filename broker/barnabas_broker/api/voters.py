@@ -1,4 +1,4 @@
-"""AddRaftVoter v0-1, RemoveRaftVoter v0 and UnregisterController v0: who votes in the metadata quorum (KIP-853), and who is known.
+"""AddRaftVoter v0-1, RemoveRaftVoter v0 and UnregisterController v0: the metadata quorum's voters (KIP-853).
 
 May touch:  the verb that brings a change to the quorum's leader, the controller client.    Must not touch: the rules (raft/membership.py).
 Invariants: a change is answered when it is committed; a refusal is in the leader's words.

@@ -38,7 +38,7 @@ class ConfigKey:
     default: Any
     doc: str
     is_sensitive: bool = False
-    """Its value is shown to nobody."""
+    """Its value is never shown."""
 
     @property
     def is_required(self) -> bool:
@@ -52,7 +52,7 @@ class ConfigKey:
 
     @property
     def default_text(self) -> str:
-        """The default as it would stand in a file."""
+        """The default as a file would have it."""
         return "(required)" if self.is_required else format_value(self.default)
 
 
@@ -147,7 +147,7 @@ def _parse(kind: Any, text: str) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """A value as it stands in a properties file."""
+    """A value as a properties file has it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -88,7 +88,7 @@ _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 class TextFormatter(logging.Formatter):
     """One line for each message; lines of a traceback follow it, indented. What clients say of themselves ends up in messages: a
-    control character is written as an escape, so that nobody forges a line or commands the reader's terminal."""
+    control character is written as an escape, so that no client forges a line or commands the reader's terminal."""
 
     def __init__(self, name: object = None) -> None:
         """name: of the node, in brackets before each line, of a traceback too; None: no line has it."""

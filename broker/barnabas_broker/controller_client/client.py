@@ -7,10 +7,10 @@ Read next:  metadata/lifecycle.py, which keeps the heartbeats going; metadata/br
             barnabas_quorum/driver/controller_service.py, the other end.
 
 Not obvious: a request that was cut off may have been carried out. What a node asks for itself (Request.is_nodes_own) is asked again:
-the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that nobody uses. A change that somebody else
-asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it made
-itself, and a deletion carried out twice could take a topic that another client made in between. The asker learns that
-nobody knows (REQUEST_TIMED_OUT), so that the history of the metadata stays linearizable.
+the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that stays unused. A change that somebody
+else asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it
+made itself, and a deletion carried out twice could take a topic that another client made in between. The asker learns
+that the result is unknown (REQUEST_TIMED_OUT), so that the history of the metadata stays linearizable.
 The answer to it is delayed until this node has applied what it reports (applied.py).
 """
 
@@ -39,7 +39,7 @@ ATTEMPT_TIMEOUT_MS = 5_000
 RETRY_BACKOFF_MS = 50
 RETRY_BACKOFF_MS_MAX = 250
 APPLIED_TIMEOUT_MS = 2_000
-"""An answer waits for this node at most so long: the change is committed, though this node may stand still."""
+"""An answer waits for this node at most so long: the change is committed, though this node may be stuck."""
 HINTS_FOLLOWED_MAX = 2
 """Hints followed without a pause: during an election two controllers may point at each other."""
 
@@ -147,7 +147,7 @@ class ControllerClient:
             return hint
         candidates = tuple(self._controllers)
         if not candidates:
-            return NO_BROKER  # a controller that has not heard yet who votes: nobody is reachable under this id
+            return NO_BROKER  # a controller that does not know the voters yet: none is reachable under this id
         if avoid in candidates:
             # The one behind it: chosen among the others alone, two that fail could send us from one to the other for ever.
             return candidates[(candidates.index(avoid) + 1) % len(candidates)]
@@ -160,11 +160,12 @@ class ControllerClient:
         return tuple(self._controllers)
 
     def note_active(self, controller_id: BrokerId | None) -> None:
-        """Remember who is active (None: nobody known). Control lane only."""
+        """Remember the active controller (None: not known). Control lane only."""
         self._active = controller_id if controller_id in self._controllers else None
 
     def note_elected(self, controller_id: BrokerId | None) -> None:
-        """The quorum says who is active now (None: nobody); who waits to ask again asks at once. Control lane only."""
+        """The quorum names the active controller (None: there is none); a request that waits to ask again asks at once.
+        Control lane only."""
         self.note_active(controller_id)
         if controller_id is not None:
             self._elected.set()

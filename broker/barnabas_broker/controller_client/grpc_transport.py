@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NOT_CONNECTED = "failed to connect to all addresses"
 """gRPC's words for a call that found no connection, and so never left."""
 REFUSED = "Connection refused"
-"""The system's words, which gRPC hands on, for a host on which nobody listens at the port."""
+"""The system's words, which gRPC hands on, for a host on which no process listens at the port."""
 
 R = TypeVar("R")
 
@@ -58,7 +58,7 @@ class GrpcControllerTransport:
         dialer: Dialer = PLAIN_DIALER,
     ) -> None:
         """`addresses` of each controller's gRPC listener: host, port; they may change. `applied`: how far this node is,
-        None for an asker without an image of its own."""
+        None for an asker without its own image."""
         self._addresses = addresses
         self._applied = applied
         self._dialer = dialer

@@ -1,7 +1,8 @@
-"""What the leader's view of the quorum says of its health: who is silent, who is gone, and whether it survives another loss.
+"""What the leader's view says of the quorum's health: silent and missing replicas, whether it survives another loss.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, network.
-Invariants: a replica that nobody expects is no illness: an observer that fell silent counts only while it is a registered broker.
+Invariants: a replica that is not expected is no illness: an observer that fell silent counts only while it is a
+            registered broker.
 Read next:  admin/service.py and metrics/quorum.py, which report it.
 
 Why: the leader remembers an observer for minutes after its last fetch. One whose broker was unregistered, whose vote was taken
@@ -16,7 +17,7 @@ from barnabas_quorum.image.metadata import MetadataImage
 SILENCE_MS_MAX = 5_000
 """A replica whose last fetch is longer ago than this is down or gone; it fetches every half second at least."""
 VOTERS_WITHOUT_TOLERANCE = 2
-"""Of so many voters both are needed: the loss of either leaves no controller."""
+"""With so many voters both are needed: the loss of either leaves no controller."""
 
 
 def is_silent(replica: ReplicaDescription, *, now_ms: int) -> bool:

@@ -98,8 +98,9 @@ class LeaderView:
     async def describe(self, *, within_ms: int = LEADER_WAIT_MS) -> QuorumDescription:
         """The leader's view where it can be had within so long, else this node's own.
 
-        Between two leaders nobody is known for a moment, or the last one still, and a leader whose vote was taken hears of its
-        successor a second later. Kafka's brokers ask on until a leader answers, and its quorum tool fails where none is named.
+        Between two leaders none is known for a moment, or the last one still, and a leader whose vote was taken hears
+        of its successor a second later. Kafka's brokers ask on until a leader answers, and its quorum tool fails where
+        none is named.
         """
         deadline_s = time.monotonic() + min(within_ms, LEADER_WAIT_MS) / 1000
         while (own := self._own()).leader_id != self._node_id:
@@ -136,7 +137,7 @@ class LeaderView:
 
     async def _ask(self, leader: Voter, *, timeout_s: float) -> QuorumDescription | None:
         """What it sees; None when it does not answer, or does not lead."""
-        import grpc.aio  # a quorum of one has nobody to ask
+        import grpc.aio  # a quorum of one has no other to ask
 
         from barnabas_wire.rpc import admin_pb2
 

@@ -1,4 +1,4 @@
-"""What a host keeps on disk: who runs, by locks, and where its nodes and operators find it.
+"""What a host keeps on disk: which nodes run, by locks, and where its nodes and operators find it.
 
 May touch:  files and sockets below host.directory.   Must not touch: the nodes' own directories.
 Invariants: one process supervises a directory; a node's lock is held exactly while its process lives, whoever its parent is.
@@ -7,8 +7,9 @@ Read next:  supervisor.py.
     host.lock            locked by the process that supervises
     status               stream socket: words, answered by a JSON object (supervisor.py)
     NAME.properties      of the node, written before each start of the host
-    NAME.notify          datagram socket that the node tells that it is ready and alive (sd_notify(3)); a new parent binds it anew
-    NAME.lock            locked (flock) by the node; in it {"pid", "digest"}, written by the node's process before it does anything else
+    NAME.notify          datagram socket that the node tells that it is ready and alive (sd_notify(3)); a new parent
+                         binds it again
+    NAME.lock            locked (flock) by the node; in it {"pid", "digest"}, written by the node's process first of all
     NAME.ready           the pid of the process that has said that it is ready
 
 Not obvious: a lock belongs to the open file, which a child inherits with its number and keeps when the parent is gone. Proof of life is
@@ -85,7 +86,7 @@ class HostDirectory:
         return descriptor is None
 
     def holder(self, name: str) -> Holder | None:
-        """Who has the lock, where `is_held`; None until that process has said so."""
+        """The holder of the lock, where `is_held`; None until that process has said so."""
         try:
             found = json.loads((self.path / f"{name}.lock").read_text())
             return Holder(int(found["pid"]), str(found["digest"]))

@@ -303,7 +303,8 @@ def is_on_loopback(server: ServerConfig) -> bool:
 
 
 def may_fork(config: HostConfig, nodes: Iterable[NodeConfig]) -> bool:
-    """Whether siblings may share hash seed and address layout: nobody off this host talks to them, or the operator allows it."""
+    """Whether siblings may share hash seed and address layout: no other host talks to them, or the operator allows
+    it."""
     return config.fork_allow_remote or all(is_on_loopback(node.server) for node in nodes)
 
 

@@ -33,7 +33,8 @@ FORMATS = "BARNABAS_FORMAT_"
 OURS = ("KAFKA_", "NOTIFY_SOCKET", "WATCHDOG_")
 """What begins so in the environment is the host's, or would give all its nodes one value."""
 UNWATCHED_MS = 60_000
-"""A node that nobody kills for its silence says all the same that it is alive: its next parent hears by it that it is ready."""
+"""A node that is not killed for its silence says all the same that it is alive: its next parent hears by it that it is
+ready."""
 WARM_MODULES = ("barnabas_broker.main", "barnabas_broker.api.registry")
 
 

@@ -1,8 +1,8 @@
 """What becomes of the nodes of a host: when each is started, again, stopped or killed, and what the service manager hears of it.
 
 May touch:  its arguments.            Must not touch: processes, sockets, clocks (now_ms comes in).
-Invariants: brokers stop before the controller; a node that was refused is not started again; time for which nobody looked is nobody's
-            silence; while a node's process may live, no second one is started.
+Invariants: brokers stop before the controller; a node that was refused is not started again; time without a look is not
+            counted as a node's silence; while a node's process may live, no second one is started.
 Read next:  supervisor.py, which does what is decided here.
 
 Events come in (`started`, `heard`, `ended`, `stop`, and an operator's wishes), intentions go out of `decide`, to be obeyed in their order.
@@ -30,7 +30,7 @@ SAME_REQUEST_MS = 1000
 
 
 class NodeState(enum.Enum):
-    """Where a node stands."""
+    """The state of a node."""
 
     WAITING = "waiting"
     """For its start."""
@@ -46,7 +46,7 @@ class Wish(enum.Enum):
 
     RESTART = "restart"
     STOP = "stop"
-    """It stays so until it is restarted, or the host reads its properties anew."""
+    """It stays so until it is restarted, or the host reads its properties again."""
 
 
 HAS_PROCESS = frozenset((NodeState.STARTING, NodeState.IN_SERVICE, NodeState.STOPPING))
@@ -123,7 +123,7 @@ def backoff_ms(failures: int) -> int:
 
 
 def describe_end(status: int | None) -> str:
-    """The end of a process in words. status: negative for a signal; None: nobody could wait for it."""
+    """The end of a process in words. status: negative for a signal; None: no process could wait for it."""
     if status is None:
         return "ended, and its status went to the system: it was adopted"
     if status >= 0:

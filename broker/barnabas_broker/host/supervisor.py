@@ -2,7 +2,7 @@
 
 May touch:  child processes, signals, the host's directory.   Must not touch: threads, gRPC beyond the import, an event loop.
 Invariants: it waits in one place, with every descriptor that it has; it is never the way of a byte that a node reads or writes: were it
-            gone, nodes would go on; a process that it did not start is signalled only while that holds a node's lock.
+            gone, nodes would run on; a process that it did not start is signalled only while that holds a node's lock.
 Read next:  supervision.py, which decides; starting.py; directory.py.
 
 When it dies, nodes keep their streams, their locks and the path that they tell that they are alive. Its successor, started by the service
@@ -48,13 +48,14 @@ logger = logging.getLogger("barnabas_broker.host")
 
 DATAGRAM_BYTES_MAX = 65536
 HOLDER_WAIT_S = 2.0
-"""A process that holds a node's lock has written its id into it within this time, or is stopped amid its first steps."""
+"""A process that holds a node's lock has written its id into it within this time, or is stopped during its first
+steps."""
 WATCHDOG_SHARE = 3
 REQUEST_BYTES_MAX = 4096
 ASKERS_MAX = 16
 BROKERS = "brokers"
 ANSWER_S_MAX = 1.0
-"""Nobody's slow reading holds up more than this."""
+"""One slow reader holds up the others no longer than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +80,13 @@ class Supervisor:
     def __init__(
         self, facts: HostFacts, directory: HostDirectory, *, plan: Callable[[Mapping[str, str]], HostPlan]
     ) -> None:
-        """plan: reads the properties anew, with these in place of those in the file, and raises KafkaError for what would be refused."""
+        """plan: reads the properties again, with these in place of those in the file, and raises KafkaError for what
+        would be refused."""
         self._facts = facts
         self._directory = directory
         self._plan = plan
         self._is_outdated = False
-        """Whether this process is to be replaced by one that reads the properties anew."""
+        """Whether this process is to be replaced by one that reads the properties again."""
         self._package = installed_package()
         self._supervision = Supervision(
             facts.plan.nodes,
@@ -99,7 +101,7 @@ class Supervisor:
         self._heard: dict[int, tuple[str, socket.socket]] = {}
         """Node and socket by descriptor."""
         self._asking: dict[int, socket.socket] = {}
-        """Who asks, by descriptor, from the connection to the answer."""
+        """The clients that ask, by descriptor, from the connection to the answer."""
         self._alive_s = -1e9
         """When the service manager was last told that this process turns."""
 
@@ -165,7 +167,7 @@ class Supervisor:
         logger.info("%s runs already (pid %d): it is adopted", name, holder.pid)
 
     def _holder(self, name: str) -> Holder | None:
-        """Who has the lock; waits for a process that has just begun."""
+        """The holder of the lock; waits for a process that has just begun."""
         ends_s = time.monotonic() + HOLDER_WAIT_S
         while self._directory.is_held(name):
             holder = self._directory.holder(name)
@@ -309,8 +311,8 @@ class Supervisor:
         poll.register(asker, select.POLLIN)
 
     def _answer(self, asker: socket.socket) -> None:
-        """One word asks: status; reload, to read the properties anew; plan and a number, for the brokers that there would be with so
-        many; restart or stop, and the name or the id of a node."""
+        """One word asks: status; reload, to read the properties again; plan and a number, for the brokers that there
+        would be with so many; restart or stop, and the name or the id of a node."""
         with asker:
             try:
                 words = asker.recv(REQUEST_BYTES_MAX).decode().split()

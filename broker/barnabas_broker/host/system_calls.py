@@ -1,7 +1,7 @@
 """What a host asks of its system that Linux alone answers: cores, the memory of a process, the descriptors of all.
 
 May touch:  /proc, the scheduler.     Must not touch: nodes, files of ours.
-Invariants: each call has a twin, which says what every system knows, or that nobody says.
+Invariants: each call has a twin, which says what every system knows, or that it is not known.
 Read next:  command.py; starting.py; supervisor.py.
 """
 
@@ -26,7 +26,8 @@ def bind_to_core(core: int) -> None:
 
 
 def memory_bytes(pid: int) -> int | None:
-    """What a process adds to the memory that is used: its own pages, and its part of those that it shares. None where nobody says."""
+    """What a process adds to the memory that is used: its own pages, and its part of those that it shares. None where
+    that is not known."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as stream:
             return next(int(line.split()[1]) * 1024 for line in stream if line.startswith("Pss:"))
@@ -35,7 +36,7 @@ def memory_bytes(pid: int) -> int | None:
 
 
 def system_descriptors() -> int:
-    """How many files all processes may open together; where nobody says, more than matters."""
+    """How many files all processes may open together; where that is not known, more than matters."""
     try:
         return int(Path("/proc/sys/fs/file-max").read_text())
     except (OSError, ValueError):

@@ -6,8 +6,8 @@ Read next:  barnabas_quorum/raft/damage.py, the rule; metadata_log.py, which say
 
 `flush-marks` is a row of records of 36 bytes, big-endian, the last whole one counts:
     flushed end int64 | begun: epoch int32, end int64 | lost: epoch int32 (-1: nothing), end int64 | CRC-32C uint32
-An end of -2 in `lost` beside its epoch of -1 stands for UNKNOWN_END; versions before it read: nothing.
-It is begun anew when it is opened, and when it has grown to MARKS_BYTES_MAX.
+An end of -2 in `lost` beside its epoch of -1 means UNKNOWN_END; versions before it read: nothing.
+It is started again when it is opened, and when it has grown to MARKS_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class FlushMarks:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is time to begin it anew."""
+        """Whether it is time to start it again."""
         return self._file is not None and self._file.size_bytes > MARKS_BYTES_MAX
 
     def note(self, mark: FlushMark) -> File:
@@ -104,14 +104,14 @@ class FlushMarks:
 
 
 class Damage(NamedTuple):
-    """Where a log stops to make sense though it goes on."""
+    """Where a log stops making sense though more bytes follow."""
 
     path: str
-    """Of the segment."""
+    """The path of the segment."""
     position: int
-    """Of the batch that is no batch, in bytes."""
+    """The position of the bytes that are no batch, in bytes."""
     offset: Offset
-    """Of the first record that cannot be read: the sound part ends here."""
+    """The offset of the first record that cannot be read: the sound part ends here."""
 
 
 class Scan(NamedTuple):

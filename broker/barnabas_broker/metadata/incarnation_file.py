@@ -136,8 +136,8 @@ class QuorumPlace(Protocol):
 
     @property
     def may_lead(self) -> bool:
-        """Who was removed leads on, and may run for election, until it knows that committed, and must do neither in an incarnation
-        that is not its own."""
+        """A voter that was removed leads on, and may run for election, until it knows that committed, and must do
+        neither in an incarnation that is not its own."""
         ...
 
     @property

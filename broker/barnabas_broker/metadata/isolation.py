@@ -1,28 +1,29 @@
 """Whether the cluster may have replaced this broker without its knowledge; then it serves no clients.
 
 May touch:  asyncio.                  Must not touch: sockets, gRPC, logs, images.
-Invariants: a broker without whose vote no quorum stands, or from which other brokers fetch, is never taken for cut off; once
-    cut off it stays so until a controller unfences it or one of these shows.
+Invariants: a broker without whose vote there is no quorum, or from which other brokers fetch, is never taken for cut
+    off; once cut off it stays so until a controller unfences it or one of these shows.
 Read next:  lifecycle.py, which keeps what controllers say; readiness.py and ../network/listener.py, which obey.
 
-Why: a leader that is cut off goes on answering the clients that still reach it: from an old list of leaders, an old log, an old
-group. A client whose only open connection is this one (librdkafka) asks it for the leaders again and again, and stays stuck
-long after the others have elected a new one. Closed and refused, the client asks another broker. Kafka and Redpanda go on
-serving, and let their clients time out.
+Why: a leader that is cut off answers the clients that still reach it: from an old list of leaders, an old log, an old
+group. A client whose only open connection is this one (librdkafka) asks it for the leaders again and again, and
+stays stuck long after the others have elected a new one. Closed and refused, the client asks another broker. Kafka and
+Redpanda keep serving, and let their clients time out.
 
-The other side of it: while the quorum is lost, leaders go on serving, as in Kafka. A broker cannot distinguish the two for
-certain, so all of this must hold before it closes its listeners to clients:
+The other side of it: while the quorum is lost, leaders keep serving, as in Kafka. A broker cannot distinguish the two
+for certain, so all of this must hold before it closes its listeners to clients:
 - No heartbeat that it sent within the last broker.session.timeout.ms was answered. The controller's clock begins when the
   heartbeat comes in, so its judgement is never the earlier one.
-- A quorum may stand without this node: a majority of the voters, itself not counted, neither says that it knows no leader
-  nor refuses the connection (then its host is there, and the process is not).
+- There may be a quorum without this node: a majority of the voters, itself not counted, neither says that it knows no
+  leader nor refuses the connection (then its host is there, and the process is not).
 - It leads partitions with other in-sync replicas, and no broker has fetched from it for half that time. A follower fetches
   until it learns of a new leader.
 
 Known limits: a broker that shares its node with the active controller is answered by it until that resigns for want of a
 majority, and its session begins then. Where most hosts of the controllers lose their power and those of all its followers
-too, a leader that is left closes its listeners to clients, although nobody replaced it; acks=all would wait in vain there. A broker that
-follows only, or whose in-sync followers are all gone from the ISR, never does: nobody could be elected from that ISR.
+too, a leader that is left closes its listeners to clients, although no other replaced it; acks=all would wait in vain
+there. A broker that follows only, or whose in-sync followers are all gone from the ISR, never does: no other could be
+elected from that ISR.
 """
 
 from __future__ import annotations

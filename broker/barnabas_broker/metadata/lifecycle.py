@@ -118,7 +118,8 @@ class DirectoryEpochs(Protocol):
     """What the log directories know of the broker's registrations."""
 
     def epoch_of(self, directory: Uuid, /) -> int:
-        """Of the last registration that the directory took part in; -1 where it does not say. Any lane."""
+        """The broker epoch of the last registration that the directory took part in; -1 where it does not say. Any
+        lane."""
         ...
 
     async def note_registration(self, broker_epoch: int, /) -> None:
@@ -127,7 +128,7 @@ class DirectoryEpochs(Protocol):
 
 
 class NoDirectories:
-    """Nobody keeps them: nothing is said."""
+    """No epochs are kept: -1 for every directory."""
 
     def epoch_of(self, directory: Uuid, /) -> int:
         """See DirectoryEpochs."""
@@ -175,9 +176,9 @@ class BrokerLifecycle:
         self._wants_shutdown = False
         self._offline_directories: frozenset[Uuid] = frozenset()
         self._offline_count = 0
-        """Of log directories, those without a readable id among them."""
+        """The count of offline log directories, those without a readable id among them."""
         self._holds_back = False
-        """The data lane stands still."""
+        """The data lane is stuck."""
         self._woke_late: deque[tuple[int, int]] = deque(maxlen=LATE_WAKES_MAX)
         """When this lane woke and how late, since the data lane's last tick."""
         self._unanswered: deque[int] = deque()
@@ -288,7 +289,7 @@ class BrokerLifecycle:
             directories=directories,
             has_offline_directories=self._offline_count > 0,
             features=identity.features,
-            # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
+            # a process that stays alive has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
             directory_epochs=tuple(map(self._directories.epoch_of, directories)),
             host=identity.host,
@@ -348,7 +349,7 @@ class BrokerLifecycle:
                     return
                 self._tell(logging.WARNING, controller_id, f"controller {controller_id} refused a heartbeat: {error}")
                 failed = controller_id
-                self._note_word(controller_id, is_leaderless=True)  # it replaces nobody, being held
+                self._note_word(controller_id, is_leaderless=True)  # it replaces no leader, being held
             except ControllerUnreachable as error:
                 broke = f"the heartbeat stream to controller {controller_id} broke: {error}"
                 self._tell(logging.INFO, controller_id, broke)

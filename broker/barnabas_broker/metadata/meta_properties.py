@@ -1,4 +1,4 @@
-"""Who a node is, as one of its directories says: meta.properties.
+"""The identity of a node, as one of its directories says: meta.properties.
 
 May touch:  a directory, through the Disk interface.   Must not touch: sockets, clocks, the node's other directories.
 Invariants: a directory has one cluster id, one node id and its own directory id, for ever; a file that cannot be read is an

@@ -21,14 +21,15 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
 The log has its own Disk, so that its flushes never queue behind those of the data.
 
 Not obvious:
-- A full disk ends nothing. What must be written spends the reserve first, and waits for room when that is gone: the driver stands
-  still meanwhile, so this replica neither votes nor acknowledges nor leads on, as with a disk that hangs, and the others
-  elect somebody else. It goes on by itself.
+- A full disk ends nothing. What must be written spends the reserve first, and waits for room when that is gone: the
+  driver is blocked meanwhile, so this replica neither votes nor acknowledges nor leads on, as with a disk that hangs,
+  and the others elect another leader. It continues without help.
 - A snapshot is frozen when the log below its end is flushed, and the epochs with it, so everything below the newest snapshot is proved
   already: opening reads the log from there on, not from the beginning.
 - What opening cuts though a flush mark says that it was flushed is damage (barnabas_quorum/raft/damage.py). A voter among
-  others goes on and gets it back from them; until then `lost_end` binds it. A voter that is alone has nobody to get it
-  from: the log is left as it is, and opening refuses with the way out. Nothing is lost by a mistake that a person can mend.
+  others continues and gets it back from them; until then `lost_end` binds it. A voter that is alone has no other to get
+  it from: the log is left as it is, and opening refuses with the way out. Nothing is lost by a mistake that a person
+  can mend.
 - A crash between the freeze of a downloaded snapshot and the drop of the log leaves the old log beside a newer snapshot.
   Opening ends what was begun (as Kafka's truncateToLatestSnapshot does).
 """
@@ -128,8 +129,8 @@ class MetadataLog:
         """Open, or make on a new disk; cuts a torn tail. `disk` is this log's own and is closed with it.
 
         Args:
-            replica, formatted_voters: who will run on it, and the voters before any Voters record, so that a voter that is
-                alone is known for one. Tools that only look leave them out.
+            replica, formatted_voters: the replica that will run on it, and the voters before any Voters record, so that
+                a voter that is alone is known for one. Tools that only look leave them out.
 
         Raises DamagedQuorumState, DamagedLog, DamagedSnapshot when a snapshot that is needed cannot be read, DirectoryLocked,
         OSError.
@@ -206,7 +207,7 @@ class MetadataLog:
         last = opened._voter_sets[-1][1] if opened._voter_sets else formatted_voters
         if replica is not None and replica in last and len(last) == 1:
             opened._has_hard_state = (
-                True  # nobody else asked it for a vote, so the state that is gone held none that counts
+                True  # no other voter asked it for a vote, so the state that is gone held none that counts
             )
         return opened
 
@@ -501,8 +502,9 @@ class MetadataLog:
         await self._disk.run(self._remove_retired)
 
     async def _begin_epochs(self, snapshot_id: SnapshotId) -> None:
-        """Of an empty log; durable before anything is appended. The file may still have those of the log that was replaced, which
-        may be higher though nothing of them was ever committed: opening would take our first batch for a torn end."""
+        """Begin the leader epochs of an empty log, durably, before anything is appended. The file may still have those
+        of the log that was replaced, which may be higher though nothing of them was ever committed: opening would take
+        our first batch for a torn end."""
         self._log.leader_epochs.clear()
         self._log.tail.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
         await self._disk.run(self._log.leader_epochs.save)

@@ -6,7 +6,7 @@ Invariants: nothing that was flushed is cut before it is judged; a voter that is
 Read next:  metadata_log.py, which calls these in order; flush_marks.py; barnabas_quorum/raft/damage.py, the rule.
 
 Not obvious:
-- A node that joins a recovered quorum may have a snapshot of its own that ends where the one it loads does. With both, the
+- A node that joins a recovered quorum may have its own snapshot that ends where the one it loads does. With both, the
   log began with the epoch of the old one and the voters of the new one.
 - A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
   removed before the log is opened, or its recovery would take the gap for the end.
@@ -38,7 +38,7 @@ SCAN_BYTES = 1024 * 1024
 
 
 class DamagedLog(KafkaError):
-    """The log cannot be read as far as it should, and to go on would lose what nobody else has, or never end."""
+    """The log cannot be read as far as it should, and to continue would lose what no other node has, or never end."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -49,9 +49,10 @@ def choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[
     Raises DamagedSnapshot when the log's beginning is in no sound snapshot.
     """
     first_base = min(_segment_bases(disk, directory), default=0)
-    # A crash amid a drop of the log: opening ends the drop.
+    # A crash during a drop of the log: opening ends the drop.
     first_base = max(first_base, starts_over_at(disk, directory) or 0)
-    # Of two that end at one offset the older is of a log that the newer has replaced (a recovered quorum): a crash left its file.
+    # If two end at one offset, the older is of a log that the newer has replaced (a recovered quorum): a crash left its
+    # file.
     snapshots.ids = [
         each
         for each, later in pairwise([*snapshots.ids, None])

@@ -5,7 +5,7 @@ Invariants: deltas are applied in the order of the metadata log, each once, the 
     log; the settings of topics go to the replicas with the
     ISRs that were decided by them; the cache is swapped after replicas and coordinators, so
     a client never hears from this broker of a leader role it has not taken, and readiness.py looks last; an error here
-    stops the node, half-applied metadata does not go on.
+    stops the node, half-applied metadata is not used.
 Read next:  cache.py, lifecycle.py (which unfences only after its own registration was applied here).
 
 Not obvious: Kafka's publisher sets its cache first, because its handlers look endpoints up there; ours are given the new
@@ -41,7 +41,7 @@ class ReplicaTarget(Protocol):
         when_placed: Callable[[], None],
     ) -> None:
         """Settings, deletes, leaders, followers; `when_placed` is called once logs are made and deleted, which may take many turns.
-        Called for every image: who is registered and unfenced decides who may join an ISR."""
+        Called for every image: only registered, unfenced brokers may join an ISR."""
 
 
 class CoordinatorTarget(Protocol):
@@ -111,8 +111,8 @@ class BrokerMetadataPublisher:
     # -- control lane ----------------------------------------------------------------------------------------------
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Queue one delta for the data lane. The no-op record of an idle cluster changes nothing there and wakes nobody:
-        the image in the cache stays, its offset behind by such records at most."""
+        """Queue one delta for the data lane. The no-op record of an idle cluster changes nothing there and does not
+        wake it: the image in the cache stays, its offset behind by such records at most."""
         if delta.is_empty and not self._is_in_flight:
             self._on_applied(image.offset)
             return

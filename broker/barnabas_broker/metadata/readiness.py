@@ -7,7 +7,7 @@ Read next:  publisher.py, which shows it every image; ../network/listener.py, wh
 
 Why: a client asks the first broker that accepts its connection. One that has not read the metadata yet would name no
 brokers, no controller and no topics, and some clients (librdkafka) believe that for good. Kafka serves once the broker has
-caught up with its own registration; but a fenced broker is in nobody's list of brokers yet, and after a failure of the
+caught up with its own registration; but a fenced broker is in no list of brokers yet, and after a failure of the
 whole cluster that list would be empty.
 
 Nothing in the cluster needs a broker before it is unfenced: a fenced broker leads no partition, so no follower fetches from

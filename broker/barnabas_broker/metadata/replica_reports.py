@@ -6,7 +6,7 @@ Invariants: the newest report on a replica counts; one request of a kind in flig
 Read next:  barnabas_quorum/controller/directories.py and replica_faults.py, which decide what follows.
 
 A report is given up only when the controller refuses that one replica. The replica manager compares each image with what it
-knows and reports anew where they differ, so also after a restart and once metadata.version has risen.
+knows and reports again where they differ, so also after a restart and once metadata.version has risen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class ReportQueue(Generic[Report]):
     """Reports of one kind that are still to be sent. Belongs to the data lane; `run` is its task."""
 
     def __init__(self, send: Callable[[Sequence[Report]], Awaitable[Sequence[PlacedReplica]]]) -> None:
-        """`send` (BrokerRequests) returns one outcome for each; it raises KafkaError when nobody took the request."""
+        """`send` (BrokerRequests) returns one outcome for each; it raises KafkaError when no controller took the
+        request."""
         self._send = send
         self._waiting: dict[tuple[Uuid, int], Report] = {}
         self._is_due = asyncio.Event()
@@ -69,7 +70,7 @@ class ReportQueue(Generic[Report]):
             await self._is_due.wait()
             self._is_due.clear()
             self._under_way = dict(list(self._waiting.items())[:REPORTS_MAX])
-            async with asyncio.TaskGroup() as group:  # a group goes on when its task is cancelled
+            async with asyncio.TaskGroup() as group:  # a group runs on when its task is cancelled
                 self._sending = group.create_task(self._send_under_way())
 
     async def _send_under_way(self) -> None:

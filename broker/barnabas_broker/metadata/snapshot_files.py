@@ -2,7 +2,7 @@
 
 May touch:  the Disk.                 Must not touch: the log, what a snapshot holds (but for the proof that it is whole).
 Invariants: a name that ends in .checkpoint is a whole snapshot, durable; it never changes; a snapshot is gone only after
-            a later one is durable; every flush and every rename is a step of its own, so that a crash can fall between.
+            a later one is durable; every flush and every rename is a separate step, so that a crash can fall between.
 Read next:  metadata_log.py, which says when.
 
 Files, all in `<metadata directory>/__cluster_metadata-0/`:

@@ -1,15 +1,16 @@
 """Whether this broker's wall clock may be believed when something is to be destroyed because it is old.
 
 May touch:  the clocks it is given.   Must not touch: asyncio, files, the network (heartbeat answers bring the voters' clocks).
-Invariants: a clock that nobody has confirmed since the start, or that is off by more than the limit now, judges no age; one that was
-            confirmed and jumps afterwards is off at once, for the time since then is counted by the monotonic clock.
+Invariants: a clock that is not confirmed since the start, or that is off by more than the limit now, judges no age; one
+            that was confirmed and jumps afterwards is off at once, for the time since then is counted by the monotonic
+            clock.
 Read next:  lifecycle.py, which hears; barnabas_quorum/driver/voters_clocks.py, the median.
 
 Differs from Kafka, where one follower whose clock is 20 days ahead for six seconds takes the records from all replicas once it leads.
 
 Decisions. A controller of a version that does not tell the voters' clocks confirms any clock, or a cluster would never retire while
 it is upgraded. One that tells that it does not know them (too few are heard, two of two contradict each other) confirms none: nothing is
-lost by waiting. Nor is anything confirmed before the first answer. A broker that is cut off goes on with the last word.
+lost by waiting. Nor is anything confirmed before the first answer. A broker that is cut off keeps the last answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What clients push of their own metrics to this broker, and what came of their pushes (KIP-714).
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
-Invariants: series come from the bounded store of ../telemetry/pushed_clients.py alone; without a receiver there are none; a value stands
-            in the unit that its client names it in, which for Kafka's clients are milliseconds.
+Invariants: series come from the bounded store of ../telemetry/pushed_clients.py alone; without a receiver there are
+            none; a value is in the unit that its client names it in, which for Kafka's clients are milliseconds.
 Read next:  exporter.py; ../telemetry/receiver.py.
 """
 

@@ -141,7 +141,7 @@ def group_lag_families(sources: NodeSources) -> Iterator[Metric]:
         labels = {"group": group, **partition_labels(key)}
         committed.append((labels, offset))
         if key in here:
-            # What retention took away nobody can read any more: it is no lag.
+            # What retention took away cannot be read any more: it is no lag.
             lags.append((labels, max(0, ends[key] - max(offset, here[key].log.log_start_offset))))
             of_topic = group, key.topic
             lag_s[of_topic] = max(lag_s.get(of_topic, 0), behind.seconds(key, offset))

@@ -151,7 +151,7 @@ class HttpServer:
 
     async def _render_next(self) -> tuple[bytes, str]:
         async with self._rendering:
-            self._to_render = None  # who comes from now on waits for another
+            self._to_render = None  # a request from now on waits for another
             return await asyncio.to_thread(self._render)
 
 

@@ -1,4 +1,4 @@
-"""Who this node is and how its event loops are doing.
+"""The identity of this node, and how its event loops are doing.
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: a lane is a label; all else has one series.
@@ -17,7 +17,7 @@ from barnabas_broker.metrics.sources import NodeSources
 
 
 def node_families(sources: NodeSources) -> Iterator[Metric]:
-    """Who this node is."""
+    """The identity of this node, its uptime, audit lines and event loops."""
     yield gauge(
         "build_info",
         "The version that runs.",

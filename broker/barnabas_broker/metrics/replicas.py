@@ -1,7 +1,7 @@
 """The partitions of this broker, what is wrong with them, and what replication does.
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
-Invariants: a partition gets series of its own only where this broker leads it.
+Invariants: a partition gets its own series only where this broker leads it.
 Read next:  traffic.py, logs.py; barnabas_replication/stats.py.
 """
 

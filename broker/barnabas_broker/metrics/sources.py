@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
-    """The parts of one node that have something to report. Read from a thread of its own, while they work."""
+    """The parts of one node that have something to report. Read from a separate thread, while they work."""
 
     node_id: BrokerId
     cluster_id: str
@@ -50,7 +50,7 @@ class NodeSources:
     rack: str | None
     version: str
     commit: str
-    """Of the source that was installed, as far as the installation says; else empty."""
+    """The commit of the source that was installed, as far as the installation says; else empty."""
     started_at_s: float
     """Wall clock, s since 1970."""
     clock_ms: Callable[[], int]
@@ -68,10 +68,10 @@ class NodeSources:
     network: NetworkStats | None = None
     replicas: ReplicaManager | None = None
     logs: LogManager | None = None
-    """Of the data directories."""
+    """The logs of the data directories."""
     log_descriptors: Descriptors | None = None
     clock: VotersClock | None = None
-    """Of the data directories' files."""
+    """The descriptors of the data directories' files."""
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
     share_state: ShareCoordinator | None = None

@@ -37,9 +37,10 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import fields_of, message_classes
 
 WINDOWS_MAX: Final = 10_000
-"""Of one node: clients can name themselves as they like."""
+"""The most rate windows of one node: clients can name themselves as they like."""
 CLIENT_ID_BYTES_MAX: Final = 255
-"""Of a client id that count: longer ones that begin alike share a quota, or a client could fill the memory with them."""
+"""How many bytes of a client id count: longer ones that begin alike share a quota, or a client could fill the memory
+with them."""
 CLIENT_IDS_MAX: Final = 64
 """That one connection's quotas are remembered for."""
 _THROTTLE = "throttle_time_ms"
@@ -51,7 +52,7 @@ class Limit:
     __slots__ = ("bound", "most_ms", "window")
 
     def __init__(self, bound: float, window: RateWindow, *, most_ms: int | None = None) -> None:
-        """`most_ms`: nobody rests longer at once. None: as long as it takes."""
+        """`most_ms`: no client is throttled longer at once. None: as long as it takes."""
         self.bound = bound
         self.window = window
         self.most_ms = most_ms
@@ -133,7 +134,7 @@ class Charge:
 
 
 class ConnectionQuota:
-    """Of one connection, while there are quotas."""
+    """The quotas of one connection, while there are any."""
 
     __slots__ = ("_limits", "_quotas", "_user")
 
@@ -164,7 +165,7 @@ class ConnectionQuota:
 
 
 class ClientQuotas:
-    """Of one node. Belongs to the data lane."""
+    """The client quotas of one node. Belongs to the data lane."""
 
     def __init__(self, config: QuotaConfig, *, now_ms: Callable[[], float]) -> None:
         """`now_ms` never jumps."""
@@ -247,7 +248,8 @@ def with_throttle(api_key: int, version: int, parts: Sequence[Part], throttle_ms
 
 @lru_cache(1024)
 def _throttle_position(api_key: int, version: int) -> int | None:
-    """Where the throttle time stands in an answer frame of this kind; negative from its end. None where it has none, or anywhere."""
+    """Where the throttle time is in an answer frame of this kind; negative from its end. None where it has none, or
+    anywhere."""
     if api_key == ApiKey.PRODUCE:
         return None if version < 1 else -5 if version >= 9 else -4
     request, response = message_classes(ApiKey(api_key))

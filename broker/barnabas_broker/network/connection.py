@@ -63,7 +63,7 @@ class ConnectionListener(RequestListener, Protocol):
         ...
 
     def principal_of(self, transport: asyncio.Transport) -> str | None:
-        """Who a client is before any login: by its certificate, else anonymous. None refuses it."""
+        """The client's principal before any login: by its certificate, else anonymous. None refuses it."""
         ...
 
     def admit(self, connection: Connection) -> bool:

@@ -18,7 +18,7 @@ How it is driven, also by tests, which need bytes alone:
             reader.postpone()                 # and leave the loop: this frame and all behind it wait; read no more bytes
                                           # until frames() has been taken up again
 
-Frames that are held stand in a copy of at most one receive buffer. Whoever leaves the loop for good calls drop().
+Frames that are held are in a copy of at most one receive buffer. Whoever leaves the loop for good calls drop().
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class FrameReader:
         self._lent: bytearray | None = None
         """The buffer of a large frame that is whole, until its frame is done with."""
         self._postponed_bytes = 0
-        """Of the copy in which frames wait."""
+        """The size of the copy in which frames wait."""
         self.has_postponed = False
         """Whether frames wait for `frames` to be taken up again; no bytes may be read meanwhile."""
 
@@ -218,7 +218,7 @@ class FrameReader:
             self._buffers.give_back(lent)
 
     def _keep_rest(self, view: memoryview, position: int, end: int) -> None:
-        """Keep the beginning of a frame: a copy of what came, or a buffer of its own when the frame is large."""
+        """Keep the beginning of a frame: a copy of what came, or a separate buffer when the frame is large."""
         received = end - position
         # Its size was checked by `frames`.
         frame_bytes = 4 + _unpack_size(view, position)[0] if received >= 4 else 4

@@ -1,10 +1,10 @@
-"""What stands between an accepted socket and a TLS connection: whether there is room, whose turn it is, then the handshake.
+"""What lies between an accepted socket and a TLS connection: whether there is room, whose turn it is, the handshake.
 
 May touch:  its socket.               Must not touch: frames, handlers.
 Invariants: a handshake, which costs this node about a millisecond, is paid for at most so many times a second whoever asks; a turn is
-            taken when the client's first byte is there, and addresses take turns, so that nobody is kept out by others' silence
-            or haste; who must wait too long is closed without one; who does not finish in time is closed; bytes that came with
-            the handshake are not lost.
+            taken when the client's first byte is there, and addresses take turns, so that no client is kept out by
+            others' silence or haste; a client that must wait too long, or does not finish in time, is closed; bytes
+            that came with the handshake are not lost.
 Read next:  connection.py, which takes over; listener.py.
 
 Not obvious: asyncio would read the first bytes away from the handshake to come. The transport is paused, and a copy of its
@@ -56,7 +56,7 @@ class HandshakeTurns:
                 del self._waiting[handshake.client_host]
 
     def take(self, now_s: float) -> TlsHandshake | None:
-        """The one whose turn it is; None while nobody may begin."""
+        """The one whose turn it is; None while none may begin."""
         if not self._waiting or self.wait_s(now_s) > 0:
             return None
         self._next_s = max(self._next_s, now_s - self._burst_s) + self._interval_s
@@ -92,7 +92,7 @@ class TlsListener(Protocol):
         ...
 
     def take_turns(self) -> None:
-        """Let those begin whose turn it is, now and as time goes on."""
+        """Let those begin whose turn it is, now and later."""
         ...
 
     def begin_handshake(self, handshake: TlsHandshake) -> bool:
@@ -117,7 +117,7 @@ class TlsListener(Protocol):
 
 
 class TlsHandshake(asyncio.Protocol):
-    """Protocol of one accepted socket until TLS stands. Runs on the data loop only."""
+    """Protocol of one accepted socket until TLS is established. Runs on the data loop only."""
 
     def __init__(self, listener: TlsListener) -> None:
         self._listener = listener

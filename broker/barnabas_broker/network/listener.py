@@ -99,7 +99,7 @@ class KafkaServer:
         """`client_tls`: of the node's own connections to others, renewed beside the listeners' certificates. now_ms: the clock of
         quotas, which never jumps.
 
-        wrap: what stands in for each API, to watch its handler; None: nothing does.
+        wrap: what replaces each API, to watch its handler; None: nothing does.
         """
         self.config = config
         self.services = services
@@ -287,7 +287,7 @@ class KafkaServer:
             logger.info("there is memory for requests again; %d clients that made no progress were closed", closed)
 
     async def _refresh_keys(self) -> None:
-        """Keep the keys of OAUTHBEARER's tokens fresh. Nobody logs in with a token before they are there."""
+        """Keep the keys of OAUTHBEARER's tokens fresh. No client logs in with a token before they are there."""
         sources = [
             address.security.jwks
             for address in self._addresses
@@ -344,7 +344,7 @@ class KafkaListener:
         self.spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = server.spawn
         self.fail: Callable[[InvariantViolated], None] = server.fail
         self.congestion_control = b""
-        """What the kernel gives connections of its own choice; set before the first is accepted."""
+        """The congestion control that the kernel chooses for connections; set before the first is accepted."""
         self.frame_bytes_max = server.config.socket_request_max_bytes
         self.in_flight_max = server.config.in_flight_requests_max
         self.queued_bytes_max = server.config.queued_response_bytes_max
@@ -419,8 +419,8 @@ class KafkaListener:
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when the node has as many as it may.
 
-        Beyond max.connections the reserve of the other brokers is left: who takes of it must show in time that it is one.
-        So must everybody while this broker is cut off.
+        Beyond max.connections only the reserve of other brokers is left: a client that takes of it must show in time
+        that it is one. So must everybody while this broker is cut off.
         """
         self.stats.connections_accepted += 1
         count = len(self._connections)
@@ -436,7 +436,7 @@ class KafkaListener:
         self.stats.connections += 1
         return True
 
-    # -- before TLS stands (handshakes.py) ------------------------------------------------------------------------------
+    # -- during the TLS handshake (handshakes.py) ----------------------------------------------------------------------
 
     @property
     def tls_context(self) -> ssl.SSLContext:
@@ -445,7 +445,7 @@ class KafkaListener:
         return self._security.tls.context
 
     def take_turns(self) -> None:
-        """Let those begin whose turn it is, now and as time goes on."""
+        """Let those begin whose turn it is, now and later."""
         if self._turn is not None:
             return
         while (handshake := self.handshakes.take(self.loop.time())) is not None:
@@ -484,7 +484,7 @@ class KafkaListener:
         self.stats.connections_closed[reason] += 1
 
     def new_connection(self) -> Connection:
-        """What takes over once TLS stands."""
+        """What takes over once TLS is established."""
         return Connection(self)
 
     @property
@@ -509,7 +509,8 @@ class KafkaListener:
         return TokenVerifier(token.owner.removeprefix(USER), password, token.expiration_timestamp_ms)
 
     def principal_of(self, transport: asyncio.Transport) -> str | None:
-        """Who a client is before any login: by its certificate, else anonymous. None: no rule takes its certificate."""
+        """The client's principal before any login: by its certificate, else anonymous. None: no rule takes its
+        certificate."""
         security = self._security
         if security is None or not security.names_clients_by_certificate:
             return ANONYMOUS

@@ -1,4 +1,4 @@
-"""The output of one connection: bytes and file ranges leave in the order they were put, partial writes go on.
+"""The output of one connection: bytes and file ranges leave in the order they were put, partial writes are continued.
 
 May touch:  its duplicate of the connection's socket, FileRanges.   Must not touch: frames, handlers.
 Invariants: one writer per socket, so nothing is ever interleaved; each FileRange is released exactly once, when its
@@ -138,7 +138,7 @@ class SocketOutput:
 
     def _send(self) -> bool:
         """Send up to a turn's worth. False when the socket must be waited for; True when nothing is left, or the disk
-        goes on with it."""
+        continues it."""
         parts = self._parts
         left = TURN_BYTES_MAX
         try:
@@ -287,14 +287,14 @@ class SocketOutput:
         Not the last: the log has just looked at the batch behind the range, most often in that very page.
         """
         position = part.position
-        # A reader goes on where it stopped, most often in a page of which the beginning was sent a moment ago.
+        # A reader continues where it stopped, most often in a page of which the beginning was sent a moment ago.
         is_begun = position == self._sent_end and part.file is self._sent_file and position % mmap.PAGESIZE
         if not is_begun and not is_cached(descriptor, position):
             return True
         return size > mmap.PAGESIZE and not is_cached(descriptor, position + size - 1 - mmap.PAGESIZE)
 
     def _read_ahead(self, file: File, position: int, size: int) -> None:
-        """Bring a range into the page cache by a thread, then go on. The file is held meanwhile."""
+        """Bring a range into the page cache by a thread, then continue. The file is held meanwhile."""
         self._is_reading_ahead = True
         self._stats.cold_reads += 1
         file.acquire()

@@ -46,7 +46,7 @@ class MeasuredClient(SlotConnection, Protocol):
 
 
 class MeasuredSlot(ChargedSlot):
-    """Of a request that is measured. Times are in s, on the clock of `started`; 0.0 until they are known."""
+    """The slot of a request that is measured. Times are in s, on the clock of `started`; 0.0 until they are known."""
 
     __slots__ = ("_client", "began", "filled", "handled", "moved")
 

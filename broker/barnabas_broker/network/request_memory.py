@@ -1,15 +1,16 @@
 """The memory that requests of all clients of a node may take: what is used, who waits for room, who is closed to make room.
 
 May touch:  its own counts.           Must not touch: sockets, buffers, clock.
-Invariants: what is used is what was taken and not given back; who waits is let on in the order of its coming; a client that sends
-            nothing is closed before one that waits for this node, and who has sent more than was read never; another broker never waits.
+Invariants: what is used is what was taken and not given back; those that wait continue in the order of their coming; a
+            client that sends nothing is closed before one that waits for this node, and one that has sent more than was
+            read never; another broker never waits.
 Read next:  framing.py and output.py, which take; connection.py, which waits; listener.py, which relieves.
 
 Counted are requests that have not come whole, whole ones that wait for their turn or for their answer, and answers in memory that a
 client does not read. Not counted: ranges of files, which are no memory, and what one turn of the loop takes and gives back.
 
-As in Kafka (queued.max.request.bytes) the bound is passed by one request at most: who found room goes on. Beyond Kafka: a large request
-finds room up to three quarters only, so that large ones which never end leave small ones room.
+As in Kafka (queued.max.request.bytes) the bound is passed by one request at most: one that found room continues. Beyond
+Kafka: a large request finds room up to three quarters only, so that large ones which never end leave small ones room.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ W = TypeVar("W", bound=Waiter)
 
 
 class RequestMemory:
-    """Of one node. Not thread safe."""
+    """The memory that requests of one node use. Not thread safe."""
 
     __slots__ = ("_large_max", "_pressed_at", "_seen", "_waiting", "bytes_max", "is_pressed", "on_pressed", "used")
 
@@ -74,7 +75,7 @@ class RequestMemory:
         self._large_max = bytes_max // 4 * 3
         self._waiting: dict[Waiter, None] = {}
         self._seen: dict[Waiter, float] = {}
-        """Who kept memory at the last look, and when it had been active then."""
+        """Those that kept memory at the last look, and when each had been active then."""
 
     def take(self, count: int) -> None:
         """Count bytes that are kept from now on."""
@@ -128,10 +129,11 @@ class RequestMemory:
         self.give_back(0)
 
     def stuck(self, waiters: Iterable[W]) -> list[W]:
-        """Who is to be closed so that others can go on: called every RELIEF_S while memory is scarce.
+        """Those to close so that others can continue: called every RELIEF_S while memory is scarce.
 
         Those who keep memory, made no progress since the last look and have sent nothing that could be read; as many of them as bring
-        the use to half, who was active longest ago first. Who waits for an answer only if there is no other and somebody waits for room.
+        the use to half, the one that was active longest ago first. One that waits for an answer only if there is no
+        other and a request waits for room.
         """
         seen, self._seen = self._seen, {}
         idle: list[tuple[float, W]] = []

@@ -130,13 +130,13 @@ class ClientRequests:
         self._is_guarded = self._session is not None
         """Whether each request is checked against the login."""
         self._slots: deque[ResponseSlot] = deque()
-        """Of the requests taken up, in their order, until their answers are sent."""
+        """The slots of the requests taken up, in their order, until their answers are sent."""
         self._is_closed = False
         self._is_exclusive = False
         """Whether no further request is taken up: a handler waits, or the client is muted."""
         self._is_waiting = False
         self._waiting_bytes = 0
-        """Of the request that a handler waits with."""
+        """The bytes of the request that a handler waits with."""
         self._throttles = 0
         """How many throttles are not over."""
         self.is_on_probation = False
@@ -148,7 +148,7 @@ class ClientRequests:
         self.software = ClientSoftware()
         self.reached_at = ""
         self.principal = ANONYMOUS
-        """Who the client is, "User:NAME"."""
+        """The client's principal, "User:NAME"."""
         self.access = OPEN_ACCESS
         """What it may do; looked up when it is known who it is, once."""
         self.guard: Access | None = None
@@ -156,7 +156,7 @@ class ClientRequests:
         self.quota: ConnectionQuota | None = None
         """None while there are no quotas."""
         self.charge: QuotaCharge | None = None
-        """Of the request that is being taken up."""
+        """The quota charge of the request that is being taken up."""
         self._slot_type: type[ResponseSlot] = ResponseSlot
         self.scrutiny = Scrutiny()
         """Which of its produce requests have their batches opened."""
@@ -290,7 +290,7 @@ class ClientRequests:
     def _run_handler(
         self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any, request_bytes: int
     ) -> None:
-        """Call a handler of decoded requests; what must wait goes on in a task of the listener."""
+        """Call a handler of decoded requests; what must wait continues in a task of the listener."""
         try:
             if api.cluster_right is not None and not context.access.may(*api.cluster_right):
                 raise context.access.refusal(*api.cluster_right)
@@ -434,7 +434,7 @@ class ClientRequests:
         self.close_for(error, f"request api={int(slot.api_key)} v{slot.version}")
 
     def close_for(self, bug: Exception, what: str) -> None:
-        """The third way out: what nobody foresaw, perhaps found by a hostile frame, costs this connection only.
+        """The third way out: what was not foreseen, perhaps found by a hostile frame, costs this connection only.
 
         A broken invariant costs the node. `what` failed.
         """

@@ -7,7 +7,7 @@ Read next:  output.py, the caller; barnabas_wire/host_system.py, which says who 
 | Linux | elsewhere |
 |---|---|
 | sendfile in its four-argument form | pread and write, SLICE_BYTES at a time |
-| TCP_CORK | nothing: framing may be a packet of its own |
+| TCP_CORK | nothing: framing may be a separate packet |
 | TCP_CONGESTION | nothing: what the system has |
 """
 
@@ -75,13 +75,13 @@ def accept_unpaced(listening: AnySocket) -> bytes:
     default = congestion_control_of(listening)
     try:
         set_congestion_control(listening, UNPACED)
-    except OSError as error:  # a kernel that lets nobody choose
+    except OSError as error:  # a kernel that allows no choice
         logger.debug("the kernel's congestion control stays: %s", error)
     return default
 
 
 def send_paced_to_another_host(accepted: sockets.socket, congestion_control: bytes) -> None:
-    """Give a connection from another host what the kernel would have given it, unless its route has a choice of its own."""
+    """Give a connection from another host what the kernel would have given it, unless its route has its own choice."""
     try:
         if (
             accepted.getpeername()[0] != accepted.getsockname()[0]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from barnabas_wire.histogram import Histogram
 
 COUNT_BITS = 48
-"""Of a value of `requests`: how many came; above them the sum of their sizes."""
+"""The low bits of a value of `requests`, which count them; above is the sum of their sizes."""
 _COUNT = (1 << COUNT_BITS) - 1
 SIZE_BYTES = 4
 """Before each frame."""

@@ -68,7 +68,7 @@ class TlsOutput:
         self._is_paused = False
         self._is_closed = False
         self._is_reading = False
-        """Whether a thread, or the next turn, goes on with what is queued."""
+        """Whether a thread, or the next turn, continues with what is queued."""
         self.queued_bytes = 0
 
     def send(self, parts: Sequence[Part], size_bytes: int) -> None:
@@ -173,7 +173,7 @@ class TlsOutput:
         self._transport.write(data)
 
     def _read_aside(self, part: FileRange, size: int) -> None:
-        """Read a slice that is not in the page cache by a thread, then go on. The file is held meanwhile."""
+        """Read a slice that is not in the page cache by a thread, then continue. The file is held meanwhile."""
         self._is_reading = True
         self._stats.cold_reads += 1
         part.file.acquire()

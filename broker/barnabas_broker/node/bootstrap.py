@@ -1,7 +1,7 @@
 """How a broker learns which cluster it joins: it asks any controller it can reach for cluster id and voters.
 
 May touch:  grpc.aio on the control lane.   Must not touch: the quorum's state, files.
-Invariants: only a controller that knows voters answers, with those of its own log; generated types stop here.
+Invariants: only a controller that knows voters answers, with those in its log; generated types stop here.
 Read next:  storage.py, which checks the answer against the directories.
 """
 
@@ -39,7 +39,7 @@ class BootstrapServicer(bootstrap_pb2_grpc.BootstrapServicer):
     """Answers on a controller's gRPC listener."""
 
     def __init__(self, identity: Callable[[], QuorumIdentity]) -> None:
-        """`identity` is looked at anew for each answer: voters come and go."""
+        """`identity` is read again for each answer: voters come and go."""
         self._identity = identity
 
     async def DescribeQuorum(
@@ -88,7 +88,7 @@ async def discover_quorum(
 
 
 def choose_quorum(found: Sequence[QuorumIdentity], *, known: Incarnation) -> QuorumIdentity | None:
-    """Whom a broker believes that has followed `known` last; None: nobody of these."""
+    """The answer that a broker which has followed `known` last believes; None: none of these."""
     number = max((each.incarnation.number for each in found), default=-1)
     newest = [each for each in found if each.incarnation.number == number]
     is_one = len({each.incarnation for each in newest}) == 1

@@ -44,5 +44,5 @@ class NodeContext:
         )
 
     def new_random(self) -> Random:
-        """A source of randomness of its own for one part."""
+        """A separate source of randomness for one part."""
         return Random(self.world.random.random())

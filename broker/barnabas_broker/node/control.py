@@ -75,7 +75,7 @@ class ControlParts:
     applied: AppliedOffset
     """How far this node has applied the metadata."""
     driver: ControllerDriver | None
-    """Of a node that is a controller."""
+    """The driver of the controller; None on a node that is none."""
     listener: MetadataListener
     incarnation: IncarnationGuard
     quorum: QuorumNode

@@ -1,11 +1,11 @@
-"""The control lane: an event loop in a thread of its own.
+"""The control lane: an event loop in its own thread.
 
 May touch:  threads, asyncio.         Must not touch: what runs on the lane.
 Invariants: whatever is scheduled on the lane's loop runs in the lane's thread; closing waits for the thread.
 Read next:  node.py, which says what runs where.
 
 Why a thread: under saturation a gRPC ping on the data loop takes 7.3 ms p50 and 34 ms at worst, on its own thread 1.9 and
-12.6; and 200 ms of Python on the data loop cost the control lane 22 ms instead of 202 (measured). A process of its own is
+12.6; and 200 ms of Python on the data loop cost the control lane 22 ms instead of 202 (measured). A separate process is
 no better, and would need the image twice.
 """
 

@@ -93,8 +93,8 @@ class DataParts:
 
     @property
     def epoch_to_keep(self) -> int:
-        """The broker epoch of a clean stop. Who never registered has changed nothing: what the former start left as clean is as
-        clean as it was."""
+        """The broker epoch of a clean stop. A broker that never registered has changed nothing: what the former start
+        left as clean is as clean as it was."""
         epoch = self.lifecycle.broker_epoch
         return epoch if epoch != NO_BROKER_EPOCH else self.logs.previous_broker_epoch
 

@@ -1,4 +1,4 @@
-"""Who may have how many of the process's file descriptors.
+"""How the process's file descriptors are shared out.
 
 May touch:  RLIMIT_NOFILE of this process.     Must not touch: files, sockets.
 Invariants: open log files and client connections together leave RESERVED_DESCRIPTORS to everything else.
@@ -44,7 +44,7 @@ class DescriptorBudget(NamedTuple):
     connections_max: int
     """Client connections, at most max.connections."""
     connections_reserved: int
-    """Of the other brokers beside those, at most inter.broker.connections.reserved."""
+    """Connections of other brokers beside those, at most inter.broker.connections.reserved."""
 
 
 def split_descriptors(limit: int, *, connections_wanted: int, reserve_wanted: int) -> DescriptorBudget:

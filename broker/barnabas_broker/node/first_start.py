@@ -3,13 +3,13 @@
 May touch:  the node's directories through storage.py, the other controllers over gRPC.   Must not touch: the quorum, a voter set.
 Invariants: nothing is formatted but a node that has nothing formatted; an id is a first voter's only while no other first voter that
             answers has ever had a log: afterwards it has voted, and an empty directory of it has forgotten that; an observer has a
-            directory id of its own, and no vote.
+            directory id too, and no vote.
 Read next:  storage.py; bootstrap.py, which finds the quorum.
 
 Not obvious: the words that format the first voters may come again at any start (a file that is applied once more, a variable that was
-forgotten). A quorum forms when every first voter has shown that it is blank, so one log is proof that this id has voted. Where nobody
-answers nothing is proved: the node is formatted as it was told, and is then a blank voter, which votes for nobody before all the others
-have shown to be blank, too (raft/inquiry.py).
+forgotten). A quorum forms when every first voter has shown that it is blank, so one log is proof that this id has
+voted. Where none answers nothing is proved: the node is formatted as it was told, and is then a blank voter, which
+votes for no candidate before all the others have shown to be blank, too (raft/inquiry.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Nodes by fork, from where everything has been imported; `barnabas-server fork-server` does it for local clusters.
 
 May touch:  the socket it is given, its children, its own memory's argument line.   Must not touch: gRPC beyond the import, threads.
-Invariants: what is forked has the streams, the session, the environment and the directory that an exec would have given it; who asks is
-            its own parent, through a socket without a name; it ends with that process, nodes with their cluster's lifeline.
+Invariants: what is forked has the streams, the session, the environment and the directory that an exec would have given
+            it; it is asked by its own parent only, through a socket without a name; it ends with that process, nodes
+            with their cluster's lifeline.
 Read next:  ../main.py, which each child runs; admin's forked.py, which asks; ../host/starting.py, which forks without being asked.
 
 Linux alone: elsewhere, and where it does not answer, nodes are started by exec. Of a node's start most is imports, which a child has: the

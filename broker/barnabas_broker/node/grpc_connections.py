@@ -26,12 +26,12 @@ from typing import Final, NamedTuple
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 1024
-"""Of one gRPC listener, from anywhere; a node of the cluster has two or three, an operator one."""
+"""The most connections of one gRPC listener, from anywhere; a node of the cluster has two or three, an operator one."""
 CONNECTIONS_MIN: Final = 128
 LIMIT_SHARE: Final = 8
 """One in so many of the process's descriptors may be such a connection."""
 ADDRESS_SHARE: Final = 2
-"""One address may have one in so many of a listener's connections: several brokers may stand on one host."""
+"""One address may have one in so many of a listener's connections: several brokers may be on one host."""
 LOOK_S: Final = 2.0
 """A look costs a thread a turn, and all descriptors: at two a second it was a tenth of what an idle broker takes (measured)."""
 LOOK_SHARE: Final = 50
@@ -40,7 +40,7 @@ _DESCRIPTORS: Final = "/dev/fd"
 
 
 class Peer(NamedTuple):
-    """Who is connected to a port of ours."""
+    """A peer that is connected to a port of ours."""
 
     port: int
     address: str
@@ -48,7 +48,7 @@ class Peer(NamedTuple):
 
 
 def connections_max(descriptors: int) -> int:
-    """Of one gRPC listener, of a process that may open so many files."""
+    """The most connections of one gRPC listener, in a process that may open `descriptors` files."""
     return max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, descriptors // LIMIT_SHARE))
 
 
@@ -68,7 +68,7 @@ class GrpcConnections:
 
     def __init__(self, *, bound: int, address_max: int, overrides: Mapping[str, int]) -> None:
         """bound: connections of one address at one listener. address_max, overrides: max.connections.per.ip, which may lower it for
-        all, and its overrides, which count as they stand."""
+        all, and its overrides, which count as they are."""
         self._bound = min(bound, address_max)
         self._overrides = overrides
         self._ports: set[int] = set()

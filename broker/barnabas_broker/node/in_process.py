@@ -1,9 +1,9 @@
 """A node in a thread of somebody else's process: started, waited for, stopped.
 
-May touch:  a thread of its own, the sockets that it binds, the node's directory.   Must not touch: what else is in the process: its
-            signals, limits, collector, loggers beyond our rooms' (room_logs.py); gRPC.
+May touch:  its own thread, the sockets that it binds, the node's directory.   Must not touch: what else is in the
+            process: its signals, limits, collector, loggers beyond our rooms' (room_logs.py); gRPC.
 Invariants: `start` returns once clients are served, or has left nothing behind; after `stop` no thread, descriptor or socket is left.
-Read next:  in_process_world.py; process.py, the same for a process of its own; barnabas/in_process.py, the face of this.
+Read next:  in_process_world.py; process.py, the same for a separate process; barnabas/in_process.py, the face of this.
 
 One thread has the loop of both lanes. A node in a test has no load under which heartbeats would come late, and each crossing between
 two threads costs a wait of 5 ms for the interpreter where a third one computes (measured: see docs/testing.md).
@@ -40,7 +40,7 @@ NODE_ID = 1
 HOST = "127.0.0.1"
 CONTROLLER = "CONTROLLER"
 CONTROLLER_PORT = 1
-"""The port in the voter's address, which a formatted voter must have; nobody binds or calls it."""
+"""The port in the voter's address, which a formatted voter must have; it is neither bound nor called."""
 READY_TIMEOUT_S = 60.0
 """How long a start may take; recovering a large directory is most of it."""
 STOP_TIMEOUT_S = 30.0
@@ -153,7 +153,7 @@ class InProcessNode:
         try:
             family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             bound = self._sockets[name] = socket.socket(family, kind, protocol)
-            if port:  # of a port that the kernel chooses, nobody else may have a socket
+            if port:  # only this socket may have a port that the kernel chooses
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(place)
         except OSError as error:
@@ -186,7 +186,7 @@ class InProcessNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the node though nobody stopped it."""
+        """What ended the node without a call of `stop`."""
         return self._ended.result() if self._ended.done() else None
 
     @property

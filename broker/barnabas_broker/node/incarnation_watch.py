@@ -2,8 +2,8 @@
 
 May touch:  the quorum's transport.   Must not touch: the core, files (the guard's owner keeps what is heard).
 Invariants: asked once before the quorum runs and then for ever, of every address that may know and was not heard of since as
-            one of this incarnation; who does not answer proves nothing, so a node never waits longer than LOOK_TIMEOUT_S
-            for the first look.
+            one of this incarnation; an address that does not answer proves nothing, so a node never waits longer than
+            LOOK_TIMEOUT_S for the first look.
 Read next:  barnabas_quorum/driver/incarnation.py.
 
 A returning majority that saw only itself would elect by its old voter set; its brokers-to-be would be refused, but it would take
@@ -35,7 +35,7 @@ class IncarnationWatch:
         addresses: Sequence[tuple[str, int]],
         take_agreeing: Callable[[], Collection[ReplicaKey]],
     ) -> None:
-        """`voters` of this node's own log, looked at anew each time; `addresses` besides: bootstrap servers, first voters;
+        """`voters` of this node's own log, read again each time; `addresses` besides: bootstrap servers, first voters;
         `take_agreeing`: the guard's."""
         self._transport = transport
         self._node_address = node_address

@@ -85,8 +85,8 @@ class Node:
         return await self._world.control.call(work())
 
     async def _identify(self, disk: Disk, stop: asyncio.Event) -> tuple[NodeStorage, VoterSet, Incarnation] | None:
-        """Who this node is; None when it is to stop before it knows. A broker asks a controller, and formats itself on first
-        boot; a voter never does."""
+        """The identity of this node; None when it is to stop before it knows. A broker asks a controller, and formats
+        itself on first boot; a voter never does."""
         server = self._context.config.server
         incarnation = own_incarnation(disk, server.metadata_directory)
         if server.is_controller:

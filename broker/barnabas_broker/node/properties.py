@@ -4,9 +4,10 @@ May touch:  the properties file that is named.   Must not touch: sockets, clocks
 Invariants: every refusal names the key and the fix; what a room gets is frozen and complete.
 Read next:  ../config/keys.py for how fields become keys, node.py for who gets what.
 
-A key nobody knows is ignored with a warning when a file has it, as Kafka does, with the nearest known one; typed on a command
-line it is refused (refuse_unknown), where nobody keeps it for a Kafka that would know it. Keys that promise what a node here
-does not keep are refused wherever they stand (refused_keys.py). Differs from Kafka: listeners bind loopback when no host is given.
+An unknown key is ignored with a warning when a file has it, as Kafka does, with the nearest known one; typed on a
+command line it is refused (refuse_unknown), where it is not kept for a Kafka that would know it. Keys that promise what
+a node here does not keep are refused wherever they are set (refused_keys.py). Differs from Kafka: listeners bind
+loopback when no host is given.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Who this node is and where it listens."""
+    """The identity of this node, and where it listens."""
 
     process_roles: tuple[str, ...] = config_key(
         "process.roles", MISSING, "Roles of this process: broker, controller, or both."
@@ -318,7 +319,7 @@ class NodeConfig:
     client_tls: ClientTls | None
     """What renews its certificate there; None without TLS."""
     grpc_security: GrpcSecurity
-    """Of the gRPC listeners."""
+    """The security of the gRPC listeners."""
     static_properties: Mapping[str, str]
     shape_log: Callable[[LogConfig], LogConfig] = lambda config: config
     """What becomes of each topic's settings: a simulation has sizes that no operator may choose."""
@@ -448,13 +449,13 @@ def _log_config(properties: Mapping[str, str]) -> LogConfig:
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise ConfigError for the first key that nobody knows, with the nearest known one."""
+    """Raise ConfigError for the first unknown key, with the nearest known one."""
     for name, hint in _unknown(names):
         raise ConfigError(f"{name} is not a key that barnabas knows{hint or ': see `barnabas-server config-docs`'}")
 
 
 def _unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The keys that nobody knows, each with "; did you mean …?" or nothing."""
+    """The unknown keys, each with "; did you mean …?" or nothing."""
     known = {key.name for key in known_keys()} | SYNONYM_KEYS | UNDERSTOOD_KEYS | {PROTOCOL_MAP, INTER_BROKER_PROTOCOL}
     for name in names:
         if name not in known and not is_understood(name) and not is_known(name):

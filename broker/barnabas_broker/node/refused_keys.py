@@ -62,7 +62,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 """Keys that change a running broker of Kafka's and mean nothing here: taken over the wire with a warning, so that a tool which sets
-them goes on."""
+them continues."""
 
 _SECURITY_WORDS = frozenset({"ssl", "sasl"})
 _LISTENER_PREFIX = "listener.name."
@@ -100,7 +100,7 @@ def refusal(key: str, value: str, *, is_page_cache: bool) -> str | None:
 
 
 def _is_of_security(key: str) -> bool:
-    """ssl.keystore.password, sasl.kerberos.service.name: of security, and read by nobody here."""
+    """ssl.keystore.password, sasl.kerberos.service.name: a key of security that is not read here."""
     return not _SECURITY_WORDS.isdisjoint(key.split(".")) and not is_known(key)
 
 

@@ -42,7 +42,8 @@ class RoomLog:
 
 
 class _ByThread(logging.Handler):
-    """Gives a line to the node whose thread it comes from, and says whether it goes on to the root logger's handlers."""
+    """Gives a line to the node whose thread it comes from, and says whether it is passed on to the root logger's
+    handlers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class _ByLine(logging.Logger):
 
     @property
     def propagate(self) -> bool:
-        """Whether the line that was just handled goes on; for who looks from elsewhere, True."""
+        """Whether the line that was just handled is passed on; True for any other reader."""
         stays, _handler.stays.here = getattr(_handler.stays, "here", False), False
         return not stays
 

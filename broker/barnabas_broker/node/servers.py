@@ -62,7 +62,7 @@ SERVER_GRACE_S = 0.2
 
 
 def require_rows() -> None:
-    """Raises InvariantViolated for a gRPC method of which nobody has said what its caller needs."""
+    """Raises InvariantViolated for a gRPC method without a row that says what its caller needs."""
     served = {
         f"{service.name}/{method.name}"
         for module in SERVED

@@ -27,7 +27,8 @@ class ServiceManager:
     """The manager that started this process, if it wants to hear of it."""
 
     def __init__(self, address: str = "", *, watchdog_s: float | None = None) -> None:
-        """address: NOTIFY_SOCKET, "" for nobody. watchdog_s: how long silence may last once the node is ready; None: for ever."""
+        """address: NOTIFY_SOCKET, "" for none. watchdog_s: how long silence may last once the node is ready; None: for
+        ever."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
         """How long it bears silence."""

@@ -1,4 +1,4 @@
-"""Who this node is, as its directories say together, and the first voters of the quorum.
+"""The identity of this node, as its directories say together, and the first voters of the quorum.
 
 May touch:  the node's directories, through the Disk interface.   Must not touch: sockets, clocks.
 Invariants: a directory has one cluster id, one node id and its own directory id, for ever; a voter never formats
@@ -16,7 +16,7 @@ Both are written to a temporary name, synced and renamed, meta.properties last: 
 directory or one that format may be run on again.
 
 Differs from Kafka: a directory without meta.properties beside others that have one is not formatted at start. It is offline:
-where a disk was not mounted, its mount point looks just so, and what is on the disk would be made anew beside it.
+where a disk was not mounted, its mount point looks just so, and what is on the disk would be made again beside it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NodeStorage:
     cluster_id: str
     node_id: BrokerId
     directory_ids: dict[str, Uuid]
-    """Of the directories that can be read, by path."""
+    """The ids of the directories that can be read, by path."""
     offline: dict[str, OSError]
     """Why the others cannot be used, by path."""
     metadata_directory: str

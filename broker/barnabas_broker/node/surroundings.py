@@ -168,11 +168,11 @@ class Surroundings(Protocol):
         ...
 
     def cleaner(self, disk: Disk) -> Transform | None:
-        """What rewrites compacted segments of that disk; None: a process of its own does."""
+        """What rewrites compacted segments of that disk; None: a separate process does."""
         ...
 
     def listen(
         self, services: BrokerServices, *, config: NodeConfig, wrap: Callable[[Api], Api] | None
     ) -> KafkaListeners:
-        """The Kafka listeners, not bound yet. wrap: what stands in for each API, to watch its handler."""
+        """The Kafka listeners, not bound yet. wrap: what replaces each API, to watch its handler."""
         ...

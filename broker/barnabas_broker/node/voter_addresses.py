@@ -1,7 +1,7 @@
 """The controllers that vote, as this node's own log has them now: ids, addresses, and where this one is reached.
 
 May touch:  its arguments.            Must not touch: asyncio, sockets, files.
-Invariants: nothing is copied: who reads it sees the voter set that counts at that moment; the leader is in it even
+Invariants: nothing is copied: a reader sees the voter set that counts at that moment; the leader is in it even
             while this node's set does not hold it yet.
 Read next:  node.py.
 """
@@ -19,7 +19,7 @@ class VoterAddresses(Mapping[BrokerId, tuple[str, int]]):
     """Host and port of each voter's controller listener, by id."""
 
     def __init__(self, voters: Callable[[], VoterSet], leader: Callable[[], Voter | None]) -> None:
-        """Both are looked at anew each time (QuorumNode.voters, QuorumNode.leader_endpoint)."""
+        """Both are read again each time (QuorumNode.voters, QuorumNode.leader_endpoint)."""
         self._voters = voters
         self._leader = leader
 

@@ -1,11 +1,12 @@
 """The batches of a log file, and what is damaged between them.
 
 May touch:  its arguments.            Must not touch: files, printing, records.
-Invariants: damage is named with its byte, and reading goes on at the next whole batch behind it; room that was never written is none.
+Invariants: damage is named with its byte, and reading continues at the next whole batch behind it; room that was never
+            written is none.
 Read next:  log_dump.py and data_dump.py, which print them.
 
-Where a length is damaged too, the next batch is looked for byte by byte: one begins where magic is 2, the offset goes on, and
-the checksum is right.
+Where a length is damaged too, the next batch is looked for byte by byte: one begins where magic is 2, the offset
+continues, and the checksum is right.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Corrup
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what should stand there."""
+    """Bytes that are not what should be there."""
 
     position: int
     size: int

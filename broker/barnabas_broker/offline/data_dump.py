@@ -1,8 +1,8 @@
-"""What stands in the files of a data log: batches, records, indexes, snapshots, checkpoints.
+"""The content of the files of a data log: batches, records, indexes, snapshots, checkpoints.
 
 May touch:  files, to read.           Must not touch: directories' locks, a running node, files of the metadata log (log_dump.py).
-Invariants: reads what is there and changes nothing; damage is named with its byte, and reading goes on behind it; every line is an entry
-            of the file, in its order.
+Invariants: reads what is there and changes nothing; damage is named with its byte, and reading continues behind it;
+            every line is an entry of the file, in its order.
 Read next:  log_dump.py, which calls it; barnabas_log's segment.py, sparse_index.py and checkpoints.py for the formats.
 
 Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` are decoded: the name of the directory says which they are.

@@ -1,8 +1,8 @@
 """`barnabas-server log`: `dump`, files of data logs and, with --metadata, of the metadata log, decoded.
 
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
-Invariants: reads what is there and changes nothing; damage is shown with its byte and its neighbours, and reading goes on
-            behind it; no secret is shown; exit status 1 when anything is damaged.
+Invariants: reads what is there and changes nothing; damage is shown with its byte and its neighbours, and reading
+            continues behind it; no secret is shown; exit status 1 when anything is damaged.
 Read next:  barnabas_quorum/driver/log_entries.py; data_dump.py; log_verify.py, which checks data logs; stray_logs.py, whose verbs do
             change something.
 """

@@ -4,10 +4,11 @@ May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks
 Invariants: reads what is there and changes nothing; every batch of every segment is checked, and its records are walked over; what a
             crash left unfinished behind the recovery point is no damage; exit status 1 when anything is damaged or unreadable.
 Read next:  barnabas_log/recovery/scrub.py, the check itself, which brokers run in the background too;
-            barnabas_wire/records/inspection.py, the walk over records, which nobody does in the background.
+            barnabas_wire/records/inspection.py, the walk over records, which is never done in the background.
 
 There is no repair without the dry run: the sound bytes are on other brokers, so a broker that runs repairs its own replicas. A batch
-with a right checksum whose records nobody can read is what its producer sent: every replica has it, and nothing repairs it.
+with a right checksum whose records cannot be read is what its producer sent: every replica has it, and nothing repairs
+it.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
 
 
 def _check(disk: Disk, path: Path, facts: CheckFacts) -> tuple[list[DamagedRange], list[DamagedRange]]:
-    """What is damaged, and of what is not, the batches whose records nobody can read."""
+    """What is damaged, and of what is not, the batches whose records cannot be read."""
     file = disk.open(path)
     try:
         check = SegmentCheck(facts)

@@ -1,4 +1,4 @@
-"""Recovery of the controller quorum when a majority of its voters is lost for good: look at what is left, choose, begin anew.
+"""Recovery of the controller quorum when most of its voters are lost for good: look at what is left, choose, restart.
 
 May touch:  metadata directories of stopped nodes, through the Disk.   Must not touch: a running node (the directory's lock), data logs.
 Invariants: nothing is deleted; what is written begins and ends with the incarnation file, which says in between that the recovery
@@ -10,14 +10,15 @@ What one survivor knows and what not. Everything in its log counts as committed 
 record that no majority had may become committed: its asker heard nothing, or that it failed). What others committed without it
 is lost, and its own log does not show how much that is: only other survivors' logs, and those of brokers, can.
 
-What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
-and producer ids. Were they given out twice, two leaders would write different records in one leader epoch, and no follower could
-notice. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What lies before it in the uncertain end of
-the log, which an island may have decided otherwise, is reported as committed only to replicas that have the gap too (raft/replica.py), so
-nobody is cut off between the two. What is left are the milliseconds in which one node reads on from the one to the other.
+What the others may have given out, and may still give out where the recovered quorum is not seen: leader epochs of
+partitions and producer ids. Were they given out twice, two leaders would write different records in one leader epoch,
+and no follower could notice. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What lies
+before it in the uncertain end of the log, which an island may have decided otherwise, is reported as committed only to
+replicas that have the gap too (raft/replica.py), so no replica is cut off between the two. What is left are the
+milliseconds in which one node reads on from the one to the other.
 
 Why one voter, where two have survived. A first set of two would have to be written into two directories, mostly on two hosts,
-with a crash between them that leaves neither able to lead; and two voters stand still when one is down. One voter is one
+with a crash between them that leaves neither able to lead; and two voters stop when one is down. One voter is one
 directory and leads at once. The other survivor loses nothing by it: it rejoins, fetches the log, and is given its vote.
 
 Two recoveries of one quorum, by operators who did not know of each other, count as two quorums that refuse each other (Verdict
@@ -75,11 +76,11 @@ class SurvivorReport:
     voters: str
     """id@host:port:directory-id,…: the last set in this log, committed or not."""
     is_voter: bool
-    """Of that set."""
+    """Whether this node is in that set."""
     epoch: int
     """The highest this node has seen."""
     last_epoch: int
-    """Of its last record."""
+    """The epoch of its last record."""
     log_start_offset: int
     log_end_offset: int
     committed_offset: int
@@ -97,12 +98,13 @@ class SurvivorReport:
 
     @property
     def has_forgotten(self) -> bool:
-        """Whether its directory does not show what it has promised: it votes for nobody. The two above are beyond every log then."""
+        """Whether its directory does not show what it has promised: it votes for no candidate. The two above are beyond
+        every log then."""
         return self.lost_end_offset == UNKNOWN_END.end_offset
 
     @property
     def end(self) -> tuple[int, int]:
-        """Of its log, as elections compare it."""
+        """The end of its log, (last epoch, end offset), as elections compare it."""
         return self.last_epoch, self.log_end_offset
 
     @property
@@ -112,7 +114,7 @@ class SurvivorReport:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Who holds more: the incarnation, then the last epoch, then the length (Raft 5.4.1)."""
+        """What survivors are compared by: the incarnation, then the last epoch, then the length (Raft 5.4.1)."""
         return Incarnation.parse(self.incarnation).number, *self.end
 
     @classmethod
@@ -160,7 +162,7 @@ class RecoveryPlan:
 
     @property
     def record(self) -> QuorumRecoveryRecord:
-        """What stands behind the new voters."""
+        """The record that is written behind the new voters."""
         return QuorumRecoveryRecord(
             incarnation=str(self.incarnation),
             epoch_gap=self.recoveries * EPOCHS_PER_RECOVERY,
@@ -220,8 +222,8 @@ async def inspect(
 
 
 def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
-    """Best first; of two that hold as much the voter, since nobody can recover from a broker. Raises StorageError when they are
-    not of one cluster, or one is given twice."""
+    """Best first; of two that hold as much the voter, since recovery from a broker is impossible. Raises StorageError
+    when they are not of one cluster, or one is given twice."""
     if len({report.cluster_id for report in reports}) > 1:
         raise StorageError(
             "these directories belong to different clusters: "
@@ -286,13 +288,13 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         ),
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         # Half of an even set suffices: once a change that the survivors never saw has taken one of them out, or brought one in.
-        # Of an unfinished recovery the log may name the chosen one alone: who voted before is not known.
+        # After an unfinished recovery the log may name the chosen one alone: the earlier voters are not known.
         can_have_lost=chosen.is_unfinished
         or any(2 * len(_absent(log, telling)) >= len(VoterSet.parse(log.voters)) for log in (chosen, best)),
         given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),
-        # Of an unfinished recovery nobody knows whether its own gap is in the log.
+        # After an unfinished recovery it is not known whether its own gap is in the log.
         recoveries=number - (0 if chosen.is_unfinished else own_incarnation.number),
         voters=VoterSet([own], kraft_version=1, removed=[*voters.removed, *gone]),
     )
@@ -319,7 +321,7 @@ async def carry_out(
         )
         gaps = data_batch([encode(plan.record)], base_offset=voters.end_offset, epoch=plan.epoch, timestamp_ms=now_ms)
         if log.lost_end is not None:
-            log.note_regained()  # given up: nobody misses it in the new incarnation
+            log.note_regained()  # given up: it is not missed in the new incarnation
         log.append([voters, gaps])
         await log.flush()
     finally:
@@ -329,7 +331,8 @@ async def carry_out(
 
 
 def rejoin(disk: Disk, directory: str) -> str | None:
-    """Let a node that is no part of the recovered quorum begin anew: its metadata log is set aside, its identity and data stay.
+    """Let a node that is no part of the recovered quorum start over: its metadata log is set aside, its identity and
+    data stay.
     Returns where the log is now. Raises StorageError, DirectoryLocked while its node runs."""
     if read_meta(disk, directory) is None:
         raise StorageError(f"{directory} has no meta.properties: it is no directory of a node")
@@ -347,7 +350,8 @@ def rejoin(disk: Disk, directory: str) -> str | None:
             "`barnabas quorum remove-voter` and `add-voter`"
         )
     aside = set_log_aside(disk, directory, before=stored.superseded_by)
-    # Of the quorum that it was given: with its old name and an empty log it would vote for whoever of the former one asks.
+    # The incarnation of the quorum that it was given: with its old name and an empty log it would vote for whoever of
+    # the former one asks.
     save_incarnation(disk, directory, StoredIncarnation(current=stored.superseded_by))
     return aside
 
@@ -359,8 +363,8 @@ def _absent(report: SurvivorReport, given: Sequence[SurvivorReport]) -> list[Vot
 
 
 def _electable(given: Sequence[SurvivorReport]) -> SurvivorReport | None:
-    """Who can be elected by these: its log is whole and enough for the votes of a majority. A candidate counts by the voters in its own
-    log, which may differ from those in another's."""
+    """The survivor that can be elected by these: its log is whole and enough for the votes of a majority. A candidate
+    counts by the voters in its own log, which may differ from those in another's."""
     for each in given:
         voters = VoterSet.parse(each.voters)
         granting = [one for one in given if one.vote_end <= each.end]

@@ -1,4 +1,4 @@
-"""Who a client is: SASL and TLS of the Kafka listeners, and the identity that this broker shows to others.
+"""The identity of clients: SASL and TLS of the Kafka listeners, and the identity that this broker shows to others.
 
 May touch:  the PEM files that a node's properties name, the image's credentials.
 Must not touch: sockets, frames (network drives what is here), logs.

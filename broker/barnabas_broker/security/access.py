@@ -19,15 +19,16 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS, Uuid
 
 KNOWN_MAX: Final = 4096
-"""Answers that one connection remembers. A client that asks about more begins anew."""
+"""Answers that one connection remembers. A client that asks about more starts with none."""
 NAME_LENGTH_MAX: Final = 249
-"""Of a resource that is remembered, as topics have at most: with longer ones a client without rights would fill the memory."""
+"""The longest name of a resource that is remembered, as topics have at most: with longer ones a client without rights
+would fill the memory."""
 OnDenied = Callable[[str, str, Right, str, Verdict], None]
 """(principal, host, right, name of the resource, verdict)."""
 
 
 class Access:
-    """Of a connection of a cluster without an authorizer: everything."""
+    """The rights of a connection in a cluster without an authorizer: everything."""
 
     __slots__ = ("host", "principal")
 
@@ -74,11 +75,11 @@ class Access:
 
 
 OPEN_ACCESS: Final = Access()
-"""For whoever needs none of its own."""
+"""For callers that need no separate one."""
 
 
 class GuardedAccess(Access):
-    """Of a connection of a cluster with an authorizer."""
+    """The rights of a connection in a cluster with an authorizer."""
 
     __slots__ = ("_control", "_entries", "_known")
 

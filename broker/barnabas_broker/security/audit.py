@@ -1,6 +1,6 @@
-"""The audit log: who was refused what, who logged in, who changed what. JSON lines, only ever appended.
+"""The audit log: refusals, logins and changes, each with its principal. JSON lines, only ever appended.
 
-May touch:  its files, a thread of its own.     Must not touch: decisions; nothing waits for it.
+May touch:  its files, its own thread.     Must not touch: decisions; nothing waits for it.
 Invariants: `note` never blocks and never raises; a change is written, or said in the node's own log, whatever others do: no denial and no
             login takes its room, on the way or on disk; what is not written is counted and said in the next line of its kind; each kind
             of line has two files of audit.log.max.bytes at most; no secret gets into a line; the files are their owner's alone.
@@ -8,8 +8,8 @@ Read next:  audit_budget.py (how many denials and logins), audit_files.py; audit
             and controller/guard.py, which report denials.
 
 Not obvious:
-- Who attacks chooses what the log is full of. So each kind has files of its own, texts of clients are cut, and what one source does again
-  and again is summed up.
+- An attacker chooses what the log is full of. So each kind has its own files, texts of clients are cut, and what one
+  source does again and again is summed up.
 - A change that the disk does not take is not refused: a full disk is mended by changes (a topic deleted, a right taken from who fills
   it), and who may write to one topic could else stop the operator. It waits for the disk within CHANGES_BYTES_MAX, and what has no room
   there goes as a whole line to the node's own log, the one other place that an operator keeps.
@@ -49,12 +49,13 @@ logger = logging.getLogger(__name__)
 
 
 class Kind(Enum):
-    """Of a line; each has files of its own."""
+    """The kind of a line; each has its own files."""
 
     CHANGE = "change"
-    """Of the metadata, the voters, log levels."""
+    """Changes of the metadata, the voters, log levels."""
     DATA_CHANGE = "data-change"
-    """Records, groups and offsets that somebody deleted. Apart from the others: who may delete records of one topic can do it all day."""
+    """Records, groups and offsets that were deleted. Apart from the others: a client that may delete records of one
+    topic can do it all day."""
     OFFSETS = "offsets"
     """Commits from outside of a group's membership."""
     DENIED = "denied"
@@ -77,11 +78,11 @@ DROPPED: Final = "dropped"
 WAITING_MAX: Final = 10_000
 """Lines of one kind that may be dropped and wait to be written; about 5 MB. More are dropped and counted."""
 CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of lines of one kind that wait for the disk and are never dropped."""
+"""The most bytes of lines of one kind that wait for the disk and are never dropped."""
 TEXT_MAX: Final = 512
 """Characters of a text that a client chose; names of topics have 249 at most."""
 CHANGE_TEXT_MAX: Final = 4096
-"""Of a value in a change: who may make one may set a long list."""
+"""Characters of a value in a change: a principal with that right may set a long list."""
 RETRY_S: Final = 1.0
 """Between two tries to write what the disk did not take."""
 _TICK_S: Final = WINDOW_MS / 1000 / 4
@@ -98,7 +99,7 @@ _NOTHING: Final = _Waiting(Kind.DENIED, {})
 
 
 class AuditLog:
-    """Of one node. `note` may be called from every lane."""
+    """The audit log of one node. `note` may be called from every lane."""
 
     def __init__(self, config: AuditConfig, *, node_id: int, clock_ms: Callable[[], int]) -> None:
         """`clock_ms` is wall time. Writes nothing before `start`."""
@@ -108,7 +109,7 @@ class AuditLog:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        """Of everything that follows, but what the writer's thread alone has. Never held over a write."""
+        """Guards everything that follows, but what the writer's thread alone has. Never held over a write."""
         self._counts: Counter[Kind] = Counter()
         """Lines that wait, by kind."""
         self._kept_bytes: Counter[Kind] = Counter()
@@ -174,7 +175,7 @@ class AuditLog:
         self.note(Kind.LOGIN, principal, host, listener=listener, how=how)
 
     def login_refused(self, host: str, *, user: str, listener: str, how: str, reason: str) -> None:
-        """Somebody did not. `user`: who the client said it was, which nobody has checked; "" where it did not say."""
+        """A login was refused. `user`: the name that the client gave, unchecked; "" where it did not say."""
         # Counted by the address alone: the name is the client's to choose.
         self.note(Kind.LOGIN_REFUSED, "", host, user=user, listener=listener, how=how, reason=reason)
 
@@ -187,7 +188,7 @@ class AuditLog:
         records: Sequence[Record],
         error: KafkaError | None,
     ) -> None:
-        """A change of the metadata was committed; or, with an error, nobody knows."""
+        """A change of the metadata was committed; or, with an error, that is not known."""
         if self._thread is not None:
             self.note(
                 Kind.CHANGE,
@@ -201,7 +202,7 @@ class AuditLog:
     def voters_changed(
         self, principal: str, host: str, change: VoterChange, before: VoterSet, after: VoterSet, unknown: str
     ) -> None:
-        """The quorum's voters were changed; or, with `unknown` for a reason, nobody knows."""
+        """The quorum's voters were changed; or, with `unknown` for a reason, that is not known."""
         self.note(
             Kind.CHANGE,
             principal,
@@ -378,7 +379,7 @@ class _Writer:
         try:
             self._files[kind].write(line)
         except OSError as error:
-            if kind not in self._failing:  # who floods would fill the node's log instead
+            if kind not in self._failing:  # a flood would fill the node's log instead
                 self._failing.add(kind)
                 logger.error("the audit log cannot be written (%s): %s; make room on its disk", kind.value, error)
             return False

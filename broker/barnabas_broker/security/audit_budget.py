@@ -11,23 +11,23 @@ from typing import Final, NamedTuple
 
 WINDOW_MS: Final = 60_000
 SOURCE_LINES_MAX: Final = 60
-"""Of one principal at one address in a window."""
+"""The most lines of one principal at one address in a window."""
 LINES_MAX: Final = 3_000
-"""Of all sources in a window. 128 MiB hold an hour of so many lines of the usual size."""
+"""The most lines of all sources in a window. 128 MiB hold an hour of so many lines of the usual size."""
 SOURCES_MAX: Final = 1_000
 OTHERS: Final = "(others)"
 """Stands for the sources beyond SOURCES_MAX."""
 
 
 class Source(NamedTuple):
-    """Who an event is counted for."""
+    """The source that an event is counted for."""
 
     principal: str
     host: str
 
 
 class AuditBudget:
-    """Of one kind of event."""
+    """The budget of lines of one kind of event."""
 
     __slots__ = ("_began_ms", "_lines", "_seen", "_summed")
 
@@ -39,7 +39,7 @@ class AuditBudget:
         self._summed: dict[Source, int] = {}
 
     def admits(self, source: Source, now_ms: int) -> bool:
-        """Whether an event gets a line of its own; if not, it is counted for the next sum."""
+        """Whether an event gets its own line; if not, it is counted for the next sum."""
         if self._began_ms is None:
             self._began_ms = now_ms
         seen = self._seen.get(source)

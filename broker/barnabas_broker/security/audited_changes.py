@@ -35,7 +35,7 @@ def describe(
 
     Args:
         image: before the records.
-        has_secret: whether the value of a config key is shown to nobody.
+        has_secret: whether the value of a config key is never shown.
     """
     described = [_describe(image, record, has_secret) for record in records[:RECORDS_MAX]]
     if len(records) > RECORDS_MAX:

@@ -1,7 +1,7 @@
 """Keys that say whether ACLs are enforced, and by whom everything may be done.
 
 May touch:  its fields.               Must not touch: files, environment, ACLs.
-Invariants: names and defaults are Kafka's; without authorizer.class.name nobody is asked for a right.
+Invariants: names and defaults are Kafka's; without authorizer.class.name no right is asked for.
 Read next:  access.py; barnabas_quorum/image/authorizer.py.
 """
 
@@ -55,7 +55,7 @@ class AuthorizationConfig:
                     )
 
     def new_authorizer(self) -> Authorizer | None:
-        """One for each lane; None where nobody is asked for a right."""
+        """One for each lane; None where no right is asked for."""
         if not self.authorizer_class_name:
             return None
         return Authorizer(

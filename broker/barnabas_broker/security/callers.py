@@ -1,4 +1,4 @@
-"""Who calls the admin service: by the certificate that the connection shows, or by the token of a login.
+"""The caller of the admin service: by the certificate that the connection shows, or by the token of a login.
 
 May touch:  grpc.aio's context of a call, the image's SCRAM credentials through what it is given.   Must not touch: what is asked.
 Invariants: on a listener with authentication nothing but the login is served to who has not shown who it is; tokens are kept as digests

@@ -1,4 +1,4 @@
-"""Keys of secured listeners. Each may stand once for all listeners and once with the prefix `listener.name.NAME.` for one.
+"""Keys of secured listeners. Each may be set for all listeners, and with the prefix `listener.name.NAME.` for one.
 
 May touch:  its fields.               Must not touch: files, environment.
 Invariants: names and defaults are Kafka's, but sasl.enabled.mechanisms, whose default there is GSSAPI: here a listener with SASL

@@ -49,7 +49,7 @@ class GrpcListenerSecurity:
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether nobody is served who has not shown who it is."""
+        """Whether only callers that have shown their identity are served."""
         return self.credentials is not None
 
     def dialer(self, cluster_id: str) -> Dialer:

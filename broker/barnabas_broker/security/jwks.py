@@ -1,8 +1,9 @@
 """The public keys that OAUTHBEARER tokens are checked with: a JWKS (RFC 7517) from a file, or from an https endpoint.
 
 May touch:  the file or the endpoint that is named, threads for the latter.     Must not touch: tokens.
-Invariants: schemes are file and https, and no answer leads elsewhere (CVE-2025-27817); without keys nobody logs in; symmetric keys are
-            dropped, since who can check with one can sign with it; what cannot be read leaves the keys as they are.
+Invariants: schemes are file and https, and no answer leads elsewhere (CVE-2025-27817); without keys no client logs in;
+            symmetric keys are dropped, since what checks with one can sign with it; what cannot be read leaves the keys
+            as they are.
 Read next:  sasl/oauthbearer.py.
 """
 

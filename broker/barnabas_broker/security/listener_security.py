@@ -45,7 +45,7 @@ class ListenerSecurity:
     rules: tuple[MappingRule, ...] = ()
     """Names of clients that show a certificate."""
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of PLAIN's users."""
+    """The passwords of PLAIN's users, by name."""
     jwks: JwksSource | None = None
     """Keys of OAUTHBEARER's tokens."""
 
@@ -68,7 +68,7 @@ def protocol_of(listener: str, properties: Mapping[str, str]) -> SecurityProtoco
     try:
         return SecurityProtocol(name.upper())
     except ValueError:
-        if listener not in protocols:  # a name of its own and no map: plain, as it always was here
+        if listener not in protocols:  # a custom name and no map: plain, as it always was here
             return SecurityProtocol.PLAINTEXT
         raise ConfigError(
             f"{PROTOCOL_MAP}={listener}:{name}: use {', '.join(protocol.value for protocol in SecurityProtocol)}"
@@ -119,7 +119,7 @@ def is_known(key: str) -> bool:
 
 
 def has_secret(key: str) -> bool:
-    """Whether the value of a key is shown to nobody."""
+    """Whether the value of a key is never shown."""
     plain_key = _plain(key)
     return plain_key in SECRET_KEYS or plain_key.endswith(f".{JAAS}")
 
@@ -192,7 +192,7 @@ def _jwks(listener: str, config: SecurityConfig) -> JwksSource:
 
 
 def _jaas(listener: str, mechanism: str, properties: Mapping[str, str]) -> tuple[str, jaas.JaasLine | None]:
-    """The key that this mechanism's line stands under, and what it says."""
+    """The key that holds this mechanism's line, and what it says."""
     own = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
     key = next((key for key in (own, f"{mechanism.lower()}.{JAAS}", JAAS) if properties.get(key)), None)
     if key is None:

@@ -63,7 +63,7 @@ class Logins:
         """
         Args:
             passwords: of PLAIN's users.
-            credentials: of SCRAM's users, looked at anew each time.
+            credentials: of SCRAM's users, read again each time.
             jwks: the keys of OAUTHBEARER's tokens.
             find_token: a delegation token by its id; None: they are not taken.
         """

@@ -1,11 +1,11 @@
 """What users that do not exist look like to SCRAM: as those of the cluster do, on every node and after every restart.
 
 May touch:  the image's credentials.  Must not touch: clock, files, randomness.
-Invariants: nodes with the same credentials make the same salts; who does not know the keys of all witnesses cannot make them.
+Invariants: nodes with the same credentials make the same salts; without the keys of all witnesses they cannot be made.
 Read next:  sasl/scram.py, which answers with them; logins.py.
 
 Not obvious: no node has a secret that all of them share and that is always there. So the key of the salts comes from the keys of the
-first users by name: it stays as it is while those do, and a user knows the keys of its own password alone.
+first users by name: it stays as it is while those do, and a user knows only the keys that its password gives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas_quorum.records_security import ScramMechanism
 
 ITERATIONS: Final = 8192
 SALT_BYTES: Final = 16
-"""Of the users that `barnabas user create` and `format --add-scram` make."""
+"""The iterations, and bytes of salt, of the users that `barnabas user create` and `format --add-scram` make."""
 WITNESSES: Final = 3
 """How many users' keys the key is made of: all of them must be known to tell a made-up salt."""
 
@@ -35,7 +35,7 @@ class Likeness(NamedTuple):
     salt_bytes: int = SALT_BYTES
 
     def salt(self, user: str) -> bytes:
-        """Of a user, always the same."""
+        """The salt of a user, always the same."""
         wanted = b""
         while len(wanted) < self.salt_bytes:
             wanted += hmac.digest(self.key, b"salt%d:%s" % (len(wanted), user.encode()), "sha512")
@@ -48,7 +48,7 @@ def likeness(
     """Iterations and size of salt that most users of the mechanism have; of two that are as many, the larger.
 
     Args:
-        lone_key: makes the salts where there is no user at all, and nobody to be told from.
+        lone_key: makes the salts where there is no user at all, and none to be told from.
     """
     kinds = Counter(
         (each.iterations, len(each.salt)) for user, each in credentials.items() if user.mechanism is mechanism

@@ -5,7 +5,7 @@ Invariants: at most INSTANCES_MAX, of which the one that was silent for longest 
             interval apart; after a push that ends an instance nothing of it is accepted.
 Read next:  subscriptions.py; receiver.py, which has the rest.
 
-Differs from Kafka: there any push says anew whether its instance has ended, so one that is refused revives it.
+Differs from Kafka: there any push says again whether its instance has ended, so one that is refused revives it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class ClientTelemetry:
     """One broker's. Belongs to the data lane; /metrics reads `clients` and `stats`."""
 
     def __init__(self, config: TelemetryConfig | None = None, *, submit: Submit | None = None) -> None:
-        """submit: as an executor's, in place of a thread of its own."""
+        """submit: as an executor's, in place of a separate thread."""
         self.config = config or TelemetryConfig()
         self.stats = PushStats()
         self.subscriptions = Subscriptions()

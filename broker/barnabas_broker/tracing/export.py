@@ -22,7 +22,7 @@ BATCH_MAX = 512
 DELAY_MS = 2_000
 """Between two batches."""
 EXPORT_TIMEOUT_S = 5
-"""Of one batch; a collector that is away costs its spans."""
+"""The time-out of one batch; a collector that is away costs its spans."""
 
 
 class Traces(NamedTuple):

@@ -8,7 +8,7 @@ Read next:  joining.py, rebalance.py, syncing.py and sessions.py: the steps, eac
 
 States (valid previous ones in states.py):
     Empty ─join─► PreparingRebalance ─all joined, or time is up─► CompletingRebalance ─leader's sync─► Stable ─change─► Preparing…
-                       └─nobody left─► Empty                             └─change─► PreparingRebalance
+                       └─last leaves─► Empty                             └─change─► PreparingRebalance
 Membership and timers are soft state, which steps change directly: a new coordinator starts from the last record, in which members
 are as of the last assignment, and gives each a fresh session. Three moments write a record: the leader's assignment, a static
 member's return to its old place, and the last member's leaving. What such a record carries changes by its replay alone.
@@ -16,9 +16,9 @@ member's return to its old place, and the last member's leaving. What such a rec
 Not obvious:
 - A step raises KafkaError only before it has changed anything; afterwards refusals go out as replies.
 - A record that is refused leaves the group as before the step, but for what the members must learn: an assignment that cannot be
-  written starts a rebalance; a group that nobody is in becomes empty unwritten.
+  written starts a rebalance; a group without members becomes empty unwritten.
 - The session timer of a member that waits in a join or sync is moot: its request shows that it is there. Only a *new* member can
-  expire while it joins: it does not know its id yet, so nobody else can free its place.
+  expire while it joins: it does not know its id yet, so no other can free its place.
 - The first rebalance of an empty group waits a while even when all members are there, for others to come (initial delay).
 - Between the leader's record being appended and being committed the group is Stable already; answers wait in the runtime.
 
@@ -94,7 +94,8 @@ class ClassicGroup:
     # ---- records -------------------------------------------------------------------------------------------------
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Take over the generation of a record: Stable with its members, or Empty. Nobody waits for a join or sync in it."""
+        """Take over the generation of a record: Stable with its members, or Empty. No member waits for a join or sync
+        in it."""
         self.become(value)
         self.has_record = True
 
@@ -128,7 +129,8 @@ class ClassicGroup:
     def generation_record(
         self, members: Iterable[ClassicMember], leader_id: str | None, assignments: Mapping[str, bytes], now_ms: int
     ) -> GroupMetadataRecord:
-        """The record of this generation with these members, led by `leader_id`; who has no assignment is assigned nothing."""
+        """The record of this generation with these members, led by `leader_id`; a member without an assignment is
+        assigned nothing."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -262,7 +264,7 @@ class ClassicGroup:
 
     @property
     def is_vacant(self) -> bool:
-        """Nobody is in it, nobody is about to come, and the log has nothing of it."""
+        """It has no members, none is about to join, and the log has nothing of it."""
         return self.state is GroupState.EMPTY and not self.pending_members and not self.has_record
 
     def is_subscribed_to(self, topic: str) -> bool:

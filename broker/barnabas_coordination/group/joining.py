@@ -1,4 +1,4 @@
-"""JoinGroup: who gets into the next generation, under which id, and who returns to its place in this one.
+"""JoinGroup: which members get into the next generation, under which id, and which return to their place in this one.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: a member has one parked join at most; all members of a group share a protocol; a static instance is one member.

@@ -269,7 +269,7 @@ class LedGroupState(ABC, Generic[M, T, S]):
 
 
 def member_tombstones(kinds: RecordKinds, group_id: str, member_id: str) -> list[Any]:
-    """In the order that a compacted log keeps: a member is nobody's holder before it is gone."""
+    """In the order that a compacted log keeps: a member holds nothing before it is gone."""
     return [
         kinds.assignment(group_id, member_id, None),
         kinds.member_target(group_id, member_id, None),
@@ -289,8 +289,8 @@ def led_tombstones(group: LedGroupState[Any, Any, Any]) -> list[Any]:
 
 
 def emptied(group: LedGroupState[Any, Any, Any], epoch: int) -> Any:
-    """The record with which the last member goes: a group without members has the targets of its own epoch, none, and nothing holds
-    the next ones back."""
+    """The record with which the last member goes: a group without members has the targets of its epoch, none, and
+    nothing holds the next ones back."""
     return group.kinds.target(group.group_id, TargetValue(epoch))
 
 

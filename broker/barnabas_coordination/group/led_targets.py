@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: one making at a time for each group; targets are of the epoch that the group had when their making began, and count only if
-            the group is still as it was; a making is soft state: a new coordinator begins it anew.
+            the group is still as it was; a making is soft state: a new coordinator begins it again.
 Read next:  consumer/target.py, share/target.py and streams/target.py, which say what there is to assign; epochs.py, when it is due.
 
 A large group's targets are made in slices, each a timer without delay: between two of them the loop serves others, and the members keep

@@ -50,7 +50,7 @@ class ClassicMember:
 
 
 def member_of(request: JoinRequest, member_id: str) -> ClassicMember:
-    """Who asks to join, under the id it gets."""
+    """The member that asks to join, under the id it gets."""
     return ClassicMember(
         member_id=member_id,
         instance_id=request.instance_id,

@@ -35,7 +35,7 @@ class JoinRequest:
     requires_member_id: bool = True
     """KIP-394 (JoinGroup v4): a new dynamic member first gets its id and must come again with it."""
     supports_skipping_assignment: bool = True
-    """KIP-814 (JoinGroup v9): a static leader that comes back may be asked not to assign anew."""
+    """KIP-814 (JoinGroup v9): a static leader that comes back may be asked not to assign again."""
 
 
 class JoinedMember(NamedTuple):
@@ -62,7 +62,7 @@ class JoinOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRef:
-    """Who speaks, of which generation: Heartbeat, and the head of SyncGroup and OffsetCommit."""
+    """The member that sends a request, and its generation: Heartbeat, and the head of SyncGroup and OffsetCommit."""
 
     group_id: str
     member_id: str

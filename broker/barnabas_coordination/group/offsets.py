@@ -95,8 +95,9 @@ def expired_offsets(group: AnyGroup, offsets: GroupOffsets, *, now_ms: int, rete
 
 
 def _is_expired(group: AnyGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
-    """KIP-211: retention counts from the moment that nobody uses the offset any more. Kafka forgets what was committed for an
-    empty group that once had members (by an operator, a consumer without membership) by the group's emptiness alone."""
+    """KIP-211: retention counts from the moment that the offset is not used any more. Kafka forgets what was committed
+    for an empty group that once had members (by an operator, a consumer without membership) by the group's emptiness
+    alone."""
     if not isinstance(group, ClassicGroup):
         # By the time of the commit, as in Kafka, even where the group has just become empty.
         if group.is_subscribed_to(topic):

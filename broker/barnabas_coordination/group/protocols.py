@@ -22,7 +22,7 @@ Offer = tuple[tuple[str, bytes], ...]
 
 
 def common_protocols(offers: Iterable[Offer]) -> set[str]:
-    """Those that everybody offers; none where nobody does."""
+    """The names of the protocols that all members offer; none without members."""
     names = [{name for name, _ in offer} for offer in offers]
     return set.intersection(*names) if names else set()
 

@@ -1,7 +1,7 @@
 """What others read of the groups of one partition: lists and descriptions.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: nothing here changes a group; a group that nobody would miss is not told of.
+Invariants: nothing here changes a group; a forgettable group is not reported.
 Read next:  shard.py, whose groups these are; consumer/description.py, streams/description.py.
 """
 
@@ -44,7 +44,7 @@ class GroupReads:
         self._offsets = offsets
 
     def is_forgettable(self, group: AnyGroup) -> bool:
-        """Whether nobody would miss it: it has no members, no offsets and no record."""
+        """Whether it may be left out: it has no members, no offsets and no record."""
         if not isinstance(group, ClassicGroup):
             return False  # the log has it
         return group.is_vacant and not self._offsets.is_used(group.group_id)

@@ -39,13 +39,13 @@ def prepare_rebalance(group: ClassicGroup, out: CoordinatorResult, reason: Rebal
 
 
 def rebalance_without_the_gone(group: ClassicGroup, out: CoordinatorResult, reason: RebalanceReason) -> None:
-    """Members were removed: the others share anew."""
+    """Members were removed: the others share again."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(group, out, reason)
 
 
 def try_complete_join(group: ClassicGroup, out: CoordinatorResult, now_ms: int) -> None:
-    """Begin the generation if nobody has to be waited for."""
+    """Begin the generation if no member has to be waited for."""
     if (
         group.state is not GroupState.PREPARING_REBALANCE
         or group.initial_delay is not None
@@ -57,7 +57,7 @@ def try_complete_join(group: ClassicGroup, out: CoordinatorResult, now_ms: int) 
 
 
 def rebalance_time_is_up(group: ClassicGroup, out: CoordinatorResult, now_ms: int) -> None:
-    """The rebalance timer fired: lengthen the initial delay for newcomers, or go on with those who have joined."""
+    """The rebalance timer fired: lengthen the initial delay for newcomers, or continue with those that have joined."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     delay = group.initial_delay
@@ -122,11 +122,11 @@ def on_refused(
         What to do instead of `result`.
     """
     if not value.members:
-        # Nobody is in the group, written or not: a coordinator that reads the older record will time its members out.
+        # The group has no members, written or not: a coordinator that reads the older record will time its members out.
         group.become(value)
         return CoordinatorResult(replies=result.replies, timers=result.timers)
     if group.state is GroupState.STABLE:
-        # A static member's return: the old id stays the member, its session goes on.
+        # A static member's return: the old id stays the member, its session continues.
         group.returning = None
         return replace(result.refused(error), timers=[])
     out = result.refused(error)

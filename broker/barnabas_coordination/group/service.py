@@ -295,7 +295,7 @@ class GroupCoordinator:
         await self._runtime.write(partition, lambda shard, ticket, now_ms: shard.end_transaction(marker, ticket))
 
     def _count_commit(self, partition: int, group_id: str, *, is_done: bool) -> None:
-        """With the group, if there is one: who commits under names that no group has must not fill the memory."""
+        """Count it with the group, if there is one: commits under names that no group has must not fill the memory."""
         with contextlib.suppress(KafkaError):  # the partition has moved away meanwhile
             group = self._runtime.shard(partition).groups.get(group_id)
             if group is not None:
@@ -337,7 +337,7 @@ class GroupCoordinator:
             return None
 
     async def share_offsets(self, keys: Sequence[ShareKey]) -> Mapping[ShareKey, StateOffset]:
-        """How far a share group is, and its lag; the defaults where nobody knows."""
+        """How far a share group is, and its lag; the defaults where that is not known."""
         return await self._share_states.offsets(keys)
 
     async def alter_share_offsets(

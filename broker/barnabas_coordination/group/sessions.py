@@ -56,7 +56,7 @@ def allow_commit(group: ClassicGroup, member: MemberRef) -> CoordinatorResult:
 def allow_commit_in_transaction(group: ClassicGroup, member: MemberRef) -> None:
     """Whether a transaction may commit these offsets: by a member of the current generation (KIP-447), or by a client too old to say.
 
-    A rebalance does not stand in the way, for the producer must be able to end what was read before it.
+    A rebalance is no obstacle, for the producer must be able to end what was read before it.
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
     is_anonymous = member.member_id == NO_MEMBER and member.instance_id is None
@@ -140,7 +140,7 @@ def forget_pending(group: ClassicGroup, member_id: str, *, now_ms: int) -> Coord
 
 
 def abandon(group: ClassicGroup, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-    """The connection that waited for this ticket is gone: nobody will read its answer.
+    """The connection that waited for this ticket is gone: its answer will not be read.
 
     A member that never learned its id leaves at once. Another one gets a session time-out to come back.
     """

@@ -200,14 +200,14 @@ class GroupShard:
         return result
 
     def abandon(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-        """Nobody waits for this ticket any more: see sessions.abandon."""
+        """No request waits for this ticket any more: see sessions.abandon."""
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return sessions.abandon(group, ticket, now_ms=now_ms)
         return CoordinatorResult()
 
     def forget_pending(self, group_id: str, member_id: str, *, now_ms: int) -> CoordinatorResult:
-        """Nobody will come back under this id: see sessions.forget_pending."""
+        """No member will come back under this id: see sessions.forget_pending."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return CoordinatorResult()
@@ -614,7 +614,7 @@ class GroupShard:
 
 
 def _replay_in(group: LedGroup, record: ConsumerRecord | ShareRecord | StreamsRecord) -> None:
-    group.replay(record)  # type: ignore[arg-type]  # of its own protocol
+    group.replay(record)  # type: ignore[arg-type]  # a record of the group's protocol
     if isinstance(group, StreamsGroup):
         streams_fencing.forget(group)
 

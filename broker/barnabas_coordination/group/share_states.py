@@ -1,8 +1,8 @@
 """Asks share coordinators what share groups want of them: to begin share states, to forget them, and how far they are.
 
 May touch:  asyncio, a Persister, other brokers through Brokers, the runtime's shards through its caller.   Must not touch: logs, sockets.
-Invariants: at most ASKED_AT_ONCE_MAX calls at a time; what came of a call reaches the group's shard, if it is still here; nobody waits
-            for a group longer than its own calls take.
+Invariants: at most ASKED_AT_ONCE_MAX calls at a time; what came of a call reaches the group's shard, if it is still
+            here; no request waits for a group longer than its own calls take.
 Read next:  share/partitions.py, which says what is to be asked; ../share_state/messages.py for the Persister.
 """
 
@@ -105,7 +105,7 @@ class ShareStates:
     # ---- how far groups are --------------------------------------------------------------------------------------
 
     async def offsets(self, keys: Sequence[ShareKey]) -> dict[ShareKey, StateOffset]:
-        """How far a group is in partitions, and how much is left; the defaults where nobody knows."""
+        """How far a group is in partitions, and how much is left; the defaults where that is not known."""
         summaries = dict(zip(keys, await asyncio.gather(*map(self._summary, keys)), strict=True))
         ends = await self._ends([key for key in keys if summaries[key].complete_count != NO_COUNT])
         found = {}

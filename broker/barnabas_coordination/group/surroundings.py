@@ -1,7 +1,7 @@
 """What a step of a group has around it: the metadata of now, and what the group's configs say.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: read anew for each step: nothing here outlives one.
+Invariants: read again for each step: nothing here outlives one.
 Read next:  consumer/messages.py and streams/messages.py, which say what of it a step needs.
 """
 

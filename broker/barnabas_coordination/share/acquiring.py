@@ -163,7 +163,8 @@ class Acquisition:
         return True
 
     def _count_of(self, run: Run, count: int) -> tuple[int, bool]:
-        """How many of the next `count` offsets of a run may be acquired, and whether the request goes on behind them."""
+        """How many of the next `count` offsets of a run may be acquired, and whether the request continues behind
+        them."""
         request, limit = self._request, self._settings.delivery_count_limit
         throttled_from = max(2, -(-limit // 2))
         if run.deliveries >= throttled_from:
@@ -295,7 +296,7 @@ class Acquisition:
             return self._settings.partition_max_record_locks - (0 if self._open is None else below - self._open.first)
         return room_in(window, self._settings, below=below)
 
-    # -- what nobody gets --------------------------------------------------------------------------------------------
+    # -- what no member gets -----------------------------------------------------------------------------------------
 
     def _pass_over(self, first: int, last: int) -> bool:
         """The log has none of these offsets. False where the request ends."""
@@ -313,7 +314,7 @@ class Acquisition:
         return True
 
     def _archive(self, first: int, last: int) -> bool:
-        """Nobody is to get these records. False where the request ends."""
+        """No member may get these records. False where the request ends."""
         window = self._window
         self._close()
         self._archive_known(first, last)

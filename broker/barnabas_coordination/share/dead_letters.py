@@ -12,8 +12,8 @@ is that of the letter. A topic that is there has to allow it (errors.deadletterq
 errors.deadletterqueue.auto.create.topics.enable says so.
 
 Not obvious:
-- Letters are written at least once. Where an answer is lost nobody knows whether they are there, and they are written again: such
-  letters are counted (DeadLetterStats.uncertain), as are those that a new leader writes again.
+- Letters are written at least once. Where an answer is lost it is not known whether they are there, and they are
+  written again: such letters are counted (DeadLetterStats.uncertain), as are those that a new leader writes again.
 - A batch whose checksum is wrong is an error (another replica has the bytes, and repair brings them); one with the right checksum
   that cannot be opened will never be readable, so its letters go without copies.
 """
@@ -91,7 +91,7 @@ class DeadLetterStats:
     failed: int = 0
     """Letters that a call gave up."""
     uncertain: int = 0
-    """Letters of batches whose outcome nobody knows, and that may therefore be there twice."""
+    """Letters of batches whose outcome is not known, and that may therefore be there twice."""
     without_copy: int = 0
     """Letters of groups that ask for copies which have none: the record is gone, too long, or cannot be opened."""
     topics_created: int = 0
@@ -232,7 +232,7 @@ class DeadLetters:
                 has_waited = isinstance(error, TimeoutError) or (
                     isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT
                 )
-                if has_waited or attempt == ATTEMPTS_MAX:  # others wait for their turn: who holds letters comes again
+                if has_waited or attempt == ATTEMPTS_MAX:  # others wait for their turn: it comes again with its letters
                     raise
                 logger.debug("%s-%d took no dead letters: %r", target.topic.name, number, error)
             await asyncio.sleep(RETRY_S * 2 ** (attempt - 1))

@@ -1,4 +1,4 @@
-"""How a share partition is, for whoever asks why it does not go on: operators, metrics, `explain group`.
+"""How a share partition is, for whoever asks why it does not advance: operators, metrics, `explain group`.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: it only reads.

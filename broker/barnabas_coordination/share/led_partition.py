@@ -201,8 +201,9 @@ class LedPartition:
         self.drop(error)
 
     async def _write_start(self, state_epoch: Epoch, start: Offset) -> None:
-        """Have it kept where the group begins, before anybody is served: Kafka has each leader reset anew until a first acknowledgement,
-        and a group that begins at the end then misses what was written between two leaders. Raises KafkaError."""
+        """Have it kept where the group begins, before any member is served: Kafka has each leader reset again until a
+        first acknowledgement, and a group that begins at the end then misses what was written between two leaders.
+        Raises KafkaError."""
         self._around.stats.writes += 1
         await self._around.persister.write(
             self.key,
@@ -305,7 +306,7 @@ class LedPartition:
             self._around.spawn(self._write(core))
 
     def _wake_soon(self) -> None:
-        """In the next turn: who acquires now must not be called again meanwhile."""
+        """In the next turn: a fetch that acquires now must not be called again meanwhile."""
         if self.waits and not self._is_wake_due:
             self._is_wake_due = True
             asyncio.get_running_loop().call_soon(self._wake)
@@ -436,7 +437,7 @@ class LedPartition:
     # -- letting go --------------------------------------------------------------------------------------------------
 
     def drop(self, error: KafkaError) -> None:
-        """Serve it no more: who waits there gets the error."""
+        """Serve it no more: requests that wait there get the error."""
         if self.is_dropped:
             return
         self.is_dropped, self.error = True, error

@@ -26,7 +26,7 @@ from barnabas_wire.kafka.ids import BrokerId, Offset
 HEADERS_MAX: Final = 4_096
 """Batches that one fetch looks at in a turn of the loop: about 5 ms."""
 LOOKS_MAX: Final = 4
-"""Reads of one partition for one fetch, where what was read is nobody's: aborted, or not due."""
+"""Reads of one partition for one fetch, where what was read cannot be delivered: aborted, or not due."""
 
 
 class ShareFetch(NamedTuple):

@@ -1,4 +1,4 @@
-"""One share partition on its leader: who has which record, until when, and what of that is to be written.
+"""One share partition on its leader: which member has which record, until when, and what is to be written.
 
 May touch:  the window.               Must not touch: asyncio, clock, log, network, records.
 Invariants: what an acknowledgement asks for counts once it is written, as a whole or not at all; a lock ends; a record that was delivered
@@ -39,7 +39,7 @@ from barnabas_wire.kafka.messages.share_acknowledge import AcknowledgeType
 AVAILABLE, ACQUIRED, ACKNOWLEDGED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED, DeliveryState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = DeliveryState.ARCHIVING, DeliveryState.ARCHIVED
 WRITE_RETRY_MS: Final = 1_000
-"""Pause after a write failed that nobody waits for."""
+"""Pause, in ms, after a write failed that no request waits for."""
 
 
 class InvalidRecordState(KafkaError):
@@ -71,7 +71,7 @@ class Write(NamedTuple):
     changes: tuple[Change, ...]
     """Those that count once it is kept."""
     others: tuple[tuple[Offset, Offset], ...]
-    """What it has that nobody waits for."""
+    """What it has that no request waits for."""
 
 
 class SharePartition:
@@ -357,7 +357,7 @@ class SharePartition:
             if run.change is None:
                 self._let_go(run)
             else:
-                run.member = ""  # a write that fails gives it to nobody
+                run.member = ""  # a write that fails gives it to no member
         window.join(0, len(window.runs))
 
     def _let_go(self, run: Run) -> None:
@@ -477,7 +477,7 @@ class SharePartition:
         return write.changes
 
     def abandon(self) -> Sequence[Change]:
-        """Another leads from now on: the changes of which nobody here will hear whether they count."""
+        """Another leads from now on: the changes whose outcome will not be known here."""
         changes = (*(() if self._write is None else self._write.changes), *self._queued)
         self._write, self._queued = None, []
         self.letters.abandon()

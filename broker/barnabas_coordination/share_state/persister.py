@@ -61,7 +61,8 @@ _SENT_AWAY: Final = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""Nobody has judged the call: another broker may, or this one later. Asked in vain they all are COORDINATOR_NOT_AVAILABLE."""
+"""The call was not judged: another broker may, or this one later. Asked in vain they all are
+COORDINATOR_NOT_AVAILABLE."""
 _RETRIABLE: Final = _SENT_AWAY | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 """The last: the coordinator's metadata may be behind."""
 
@@ -178,7 +179,7 @@ class BrokersPersister:
     # ---- sending -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Owner task: asks until cancelled; who waits then gets COORDINATOR_NOT_AVAILABLE."""
+        """Owner task: asks until cancelled; those that wait then get COORDINATOR_NOT_AVAILABLE."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -205,7 +206,7 @@ class BrokersPersister:
         try:
             keys_max = READ_KEYS_MAX if kind is _Kind.READ else KEYS_MAX
             questions, self._queues[lane] = _taken(self._queues[lane], keys_max=keys_max)
-            if not questions:  # nobody waits any more
+            if not questions:  # none waits any more
                 return
             try:
                 response = await self._brokers.call(broker_id, _to_request(kind, questions))
@@ -236,7 +237,7 @@ def _taken(queue: Sequence[_Question], *, keys_max: int) -> tuple[list[_Question
     for question in queue:
         key = question.key
         if question.answer.done():
-            continue  # nobody waits any more
+            continue  # its asker waits no more
         more = len(getattr(question.data, "state_batches", ()))
         if taken and (
             key.group_id != next(iter(taken)).group_id

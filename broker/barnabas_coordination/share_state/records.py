@@ -1,8 +1,8 @@
 """The records of `__share_group_state`, in Kafka's own bytes, so that Kafka's tools can read ours and we theirs.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: decode(encode(record)) == record, but for a state's count of updates, which a snapshot begins anew; bytes that have another
-            layout raise CorruptRecord, nothing else.
+Invariants: decode(encode(record)) == record, but for a state's count of updates, which a snapshot resets; bytes that
+            have another layout raise CorruptRecord, nothing else.
 Read next:  state.py (the rules), shard.py, which replays these.
 
 Key (big endian): int16 type, 0 snapshot or 1 update, then string group id (int16 length + utf-8), 16 bytes topic id, int32 partition.

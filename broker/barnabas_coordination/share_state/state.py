@@ -2,13 +2,14 @@
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: of two words about an offset the one with the higher (deliveries, state, due time) counts, in whatever order they come;
-            neither a count nor the start offset falls but where the state is begun anew; a snapshot is what its predecessor and
-            the updates after it come to.
+            neither a count nor the start offset falls but where the state is begun again; a snapshot is what its
+            predecessor and the updates after it come to.
 Read next:  records.py (the bytes), shard.py (who applies the rules).
 
 Differences from Kafka, which no reader of the records can tell but by these: a key has one leader epoch, where Kafka has a stored one and
-a greatest one seen and forgets the second when its log is pruned; the count of updates starts anew with every snapshot, where Kafka
-has only those start it that a write brought. Our due time takes part in the order, so that of two releases the later time holds.
+a greatest one seen and forgets the second when its log is pruned; the count of updates restarts with every snapshot,
+where Kafka has only those start it that a write brought. Our due time takes part in the order, so that of two releases
+the later time holds.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _rank(batch: StateBatch) -> tuple[int, int, int]:
 def initialize(
     key: ShareKey, known: KeptState | None, *, state_epoch: Epoch, start_offset: Offset, now_ms: int
 ) -> ShareSnapshot:
-    """The state begun, or begun anew without batches. Raises FENCED_STATE_EPOCH, INVALID_REQUEST."""
+    """The state begun, or begun again without batches. Raises FENCED_STATE_EPOCH, INVALID_REQUEST."""
     if state_epoch < 0 or start_offset < NO_OFFSET:
         raise _invalid(f"state epoch {state_epoch} and start offset {start_offset} of {key.coordinator_key}")
     if known is not None:

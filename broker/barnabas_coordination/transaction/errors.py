@@ -11,7 +11,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 
 class InvalidProducerIdMapping(KafkaError):
-    """The transactional id is not known, or has another producer id: it expired and was taken anew."""
+    """The transactional id is not known, or has another producer id: it expired and was taken again."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 

@@ -38,7 +38,7 @@ MARKERS_MAX: Final = 2_000
 """Most partitions of one request; the others follow with the next."""
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has ended the transaction, or goes on with it."""
+"""Another coordinator has ended the transaction, or continues it."""
 
 
 @dataclass(slots=True)

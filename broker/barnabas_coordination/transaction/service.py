@@ -245,7 +245,8 @@ class TransactionCoordinator:
         )
 
     async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, client_version: int) -> Producer:
-        """EndTxn: how the producer goes on, once the end is decided for good. Raises KafkaError; see state.end."""
+        """EndTxn: the producer id and epoch to continue with, once the end is decided. Raises KafkaError; see
+        state.end."""
         _check_id(transactional_id)
         goes_on: Producer = await self._write_with_fresh_id(
             transactional_id,

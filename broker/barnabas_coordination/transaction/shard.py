@@ -33,7 +33,7 @@ from barnabas_wire.kafka.ids import TopicPartition
 TIME_OUTS: Final = "transaction time-outs"
 """Key of the timer that looks for transactions that are open too long."""
 EXPIRY: Final = "transactional id expiry"
-"""Key of the timer that looks for transactional ids that nobody uses any more."""
+"""Key of the timer that looks for transactional ids that are not used any more."""
 EXPIRY_BATCH_RECORDS_MAX: Final = 5_000
 """Most tombstones of one look for expired ids; the rest follows at once."""
 ABORT_BATCH_RECORDS_MAX: Final = 200
@@ -154,7 +154,7 @@ class TransactionShard:
         fresh_producer_id: int | None,
         now_ms: int,
     ) -> CoordinatorResult:
-        """EndTxn; the reply is the Producer to go on as, once the decision is committed. Raises as state.end."""
+        """EndTxn; the reply is the Producer to continue as, once the decision is committed. Raises as state.end."""
         ending = rules.end(
             self.states.get(transactional_id),
             producer,
@@ -188,7 +188,7 @@ class TransactionShard:
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def on_loaded(self, *, now_ms: int) -> CoordinatorResult:
-        """Go on with every end that was decided, and begin to look at the clock."""
+        """Continue every end that was decided, and begin to look at the clock."""
         self._is_loaded = True
         for transactional_id, state in self.states.items():
             if state.status in ENDING:

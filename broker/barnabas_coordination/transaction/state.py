@@ -21,8 +21,8 @@ Not obvious:
 - transaction.version 2 (KIP-890): the epoch rises with every end, so a request or a batch of transaction n cannot land in n+1.
   A repeat of the last end therefore comes with the epoch before, and a second end with the same epoch is another request.
 - An end is answered before its markers are written, so all that its producer asks next may come while it is ending, an abort of
-  nothing too: each is CONCURRENT_TRANSACTIONS, for the producer that goes on, be it under the next producer id. Kafka answers so to
-  every producer; here one that was fenced hears it at once.
+  nothing too: each is CONCURRENT_TRANSACTIONS, for the producer that continues, be it under the next producer id. Kafka
+  answers so to every producer; here one that was fenced hears it at once.
 - Epochs end at EPOCH_MAX. One below it is the last that a producer gets, so that it can always be fenced; then another producer
   id follows: at once in the answer to an end (`next_producer_id`), else at the next initialization.
 - `last_producer_epoch` is not in the log (Kafka's format): a repeated initialization across a fail-over is fenced.
@@ -61,7 +61,7 @@ PARTITIONS_NAMED: Final = 8
 
 
 class TransactionStatus(IntEnum):
-    """Where a transactional id stands; the numbers are those of the log."""
+    """The state of a transactional id; the numbers are those of the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -88,7 +88,7 @@ AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 ENDING: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 """The outcome is decided, and markers are on their way."""
 OPEN: Final = frozenset({_S.ONGOING, _S.PREPARED})
-"""Records are written, and nobody has decided what becomes of them."""
+"""Records are written, and it is not decided what becomes of them."""
 
 LEGAL: Final[Mapping[TransactionStatus, frozenset[TransactionStatus]]] = MappingProxyType(
     {
@@ -112,7 +112,7 @@ class ProducerIdNeeded(Exception):
 
 
 class Producer(NamedTuple):
-    """A producer as a request names it, or as it is to go on."""
+    """A producer as a request names it, or as it is to continue."""
 
     producer_id: int
     epoch: int
@@ -126,7 +126,7 @@ class TransactionState:
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last change."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While ending: the id that the producer goes on with, because the epochs of `producer_id` are used up."""
+    """While ending: the id that the producer continues with, because the epochs of `producer_id` are used up."""
     producer_epoch: int
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before, where its owner itself went on from it: a repeat of that request is known by it."""
@@ -149,12 +149,13 @@ class TransactionState:
 
     @property
     def producer(self) -> Producer:
-        """Who runs it; while ending, whom the markers name."""
+        """The producer that runs it; while ending, the one that the markers name."""
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
     def goes_on(self) -> Producer:
-        """Who runs the next transaction. While ending its producer may know that already: it was told with the decision."""
+        """The producer that runs the next transaction. While ending its producer may know that already: it was told
+        with the decision."""
         if self.client_version >= EPOCH_PER_TRANSACTION and self.next_producer_id != NO_PRODUCER_ID:
             return Producer(self.next_producer_id, 0)
         return self.producer
@@ -203,7 +204,7 @@ def initialize(
 
     Args:
         state: None for a transactional id that is not known.
-        expected: what the producer had, when it goes on after an error (KIP-360).
+        expected: what the producer had, when it continues after an error (KIP-360).
         fresh_producer_id: one never given out, None at the first try.
         server_version: the cluster's transaction.version.
 
@@ -267,7 +268,7 @@ def _may_go_on(state: TransactionState, expected: Producer) -> bool:
 
 
 def fence(state: TransactionState, *, server_version: int, now_ms: int) -> TransactionState:
-    """Abort an open transaction that its producer did not end: the epoch rises, so that the producer cannot go on.
+    """Abort an open transaction that its producer did not end: the epoch rises, so that the producer cannot continue.
 
     Raises InvariantViolated unless it is ongoing.
     """
@@ -333,7 +334,8 @@ def verify_partitions(
 
 
 def _at_rest_or_open(state: TransactionState | None, producer: Producer) -> TransactionState:
-    """The state, if the producer runs it; who goes on while the last transaction is still being ended tries again (KAFKA-18464)."""
+    """The state, if the producer runs it; one that continues while the last transaction is still being ended tries
+    again (KAFKA-18464)."""
     if state is not None and state.status in ENDING and producer in (state.producer, state.goes_on):
         raise _is_being_ended()
     return _of(state, producer)
@@ -382,7 +384,7 @@ class End(NamedTuple):
     state: TransactionState | None
     """To be written, and then the markers; None for a repeat of an end that was written before."""
     producer: Producer
-    """How the producer goes on."""
+    """The id and epoch that the producer continues with."""
 
 
 def end(
@@ -469,7 +471,7 @@ def _not_that_way(state: TransactionState, *, is_commit: bool) -> InvalidTransac
 
 
 def complete(state: TransactionState, *, now_ms: int) -> TransactionState:
-    """Every marker is written: the producer may begin anew. Raises InvariantViolated unless it is ending."""
+    """Every marker is written: the producer may begin again. Raises InvariantViolated unless it is ending."""
     status = _S.COMPLETE_COMMIT if state.status is _S.PREPARE_COMMIT else _S.COMPLETE_ABORT
     return state._to(
         status,

@@ -81,7 +81,7 @@ class Verification:
         return await answer
 
     async def run(self) -> None:
-        """Owner task: asks until cancelled; who waits then gets COORDINATOR_NOT_AVAILABLE."""
+        """Owner task: asks until cancelled; requests that wait then get COORDINATOR_NOT_AVAILABLE."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:

@@ -7,7 +7,8 @@ Read next:  verification.py, barnabas_broker/api/produce.py, barnabas_log/tail/p
 
 A batch of a transaction that is open in its partition already goes straight to the log: this is about the first one. A guard is taken in
 the partition when the question leaves, and confirmed by the answer: a marker that comes in between makes it void, so that a late batch
-cannot open a transaction that nobody would end. Offsets of a transaction go the same way, each time; the log refuses both without it.
+cannot open a transaction that would never end. Offsets of a transaction go the same way, each time; the log refuses
+both without it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _RETRIED_AS_REPLICAS = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # to the coordinator, whose metadata is behind: this broker leads it
     }
 )
-"""Of the coordinator: a producer would not understand them of a partition. NOT_ENOUGH_REPLICAS is retried, and asks for no metadata."""
+"""Errors of the coordinator, which a producer would not understand of a partition. NOT_ENOUGH_REPLICAS is retried, and
+asks for no metadata."""
 
 
 class WriteVersion(NamedTuple):
@@ -61,7 +63,7 @@ class WriteVersion(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """One produce request that waits, with bytes of its own."""
+    """One produce request that waits, with its own bytes."""
 
     transactional_id: str
     entries: list[AppendEntry]
@@ -205,9 +207,9 @@ class TransactionalWrites:
         those that are refused. The others may be written to in the turn of the loop in which this returns.
 
         While the last transaction is being ended the next cannot begin: a producer that is so fast waits here, and a little. Its
-        last transaction's marker comes meanwhile and makes the guard void, so each question has guards of its own, from when it
-        leaves. However long an answer took, after a marker that came before it there is one more question: the marker of a transaction
-        comes once, so that is rarely void, too.
+        last transaction's marker comes meanwhile and makes the guard void, so each question has its own guards, from
+        when it leaves. However long an answer took, after a marker that came before it there is one more question: the
+        marker of a transaction comes once, so that is rarely void, too.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
@@ -235,7 +237,7 @@ class TransactionalWrites:
                     waits = True
                 else:
                     refused[key] = ErrorCode(code)
-            # each of them anew: a marker may have come to one while another was asked about
+            # each of them again: a marker may have come to one while another was asked about
             unverified = self._left_of(writers, refused)
             if waits and unverified:
                 await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
@@ -276,7 +278,7 @@ class TransactionalWrites:
         return True
 
     def _producers_of(self, key: TopicPartition) -> ProducerState | None:
-        """Who has written to a partition that is led here."""
+        """The producers that have written to a partition; None unless it is led here."""
         partition = self._replicas.partition(key)
         return partition.log.producers if partition is not None and partition.is_leader else None
 
@@ -310,7 +312,7 @@ class TransactionalWrites:
 
 
 def _producer_of(entry: AppendEntry) -> Producer | None:
-    """Who wrote a transactional batch; None for another batch, and for bytes that are no batch."""
+    """The producer that wrote a transactional batch; None for another batch, and for bytes that are no batch."""
     batches: Buffer = entry[2]
     if len(batches) < HEADER_BYTES:
         return None

@@ -23,9 +23,9 @@ class Mechanism(Protocol):
     """The server's side of one exchange."""
 
     user: str | None
-    """Who logged in; None until the exchange is complete."""
+    """The user that logged in; None until the exchange is complete."""
     claimed: str
-    """Who the client says it is, which nobody has checked, for the audit log alone; "" until it says so."""
+    """The user that the client claims to be, unchecked, for the audit log alone; "" until it says so."""
     expires_ms: int | None
     """When what it logged in with ends, ms since 1970; None: never."""
     is_by_delegation_token: bool

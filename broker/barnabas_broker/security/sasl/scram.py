@@ -2,13 +2,14 @@
 
 May touch:  its arguments.            Must not touch: sockets, clock, files, passwords (the server has only keys derived from them).
 Invariants: a user that does not exist gets iterations and a salt as others have, always the same, and fails at the proof like a wrong
-            password; a credential that changed or a token that ended during the exchange lets nobody in;
+            password; a credential that changed or a token that ended during the exchange lets no client in;
             the nonce of the last message is the whole one that was agreed on (CVE-2024-56128), or the client's own and then that one,
             as librdkafka before 2.6.1 sends it; nothing else may precede it (Kafka takes anything that ends with its own part).
 Read next:  mechanism.py; ../unknown_users.py; metadata_quorum/image/scram.py, where the credentials are.
 
-Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
-is the token's owner. scramp refuses extensions, so it gets the message without them, and the text that was signed.
+Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC
+(KIP-48); the principal is the token's owner. scramp refuses extensions, so it gets the message without them, and the
+text that was signed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Scram:
         self._name = name
         self._find_token = find_token
         self._owner: str | None = None
-        """Who the login is for once the proof is right."""
+        """The user that the login is for once the proof is right."""
         self._find = find
         self._unknown = unknown
         self._found: Verifier | None = None
@@ -125,7 +126,7 @@ class Scram:
             self._owner = user
         if self._found is not None:
             return self._found
-        # a stored key of which nobody knows the client key: no proof can be right
+        # a stored key whose client key is unknown: no proof can be right
         like = self._unknown()
         size = self._server.m.hf().digest_size
         key = hmac.digest(like.key, b"key" + user.encode(), "sha512")[:size]

@@ -2,7 +2,7 @@
 
 May touch:  mechanisms.               Must not touch: sockets, clock (it is given the time), handlers.
 Invariants: before the login nothing but ApiVersions, SaslHandshake and SaslAuthenticate is served; after a refusal nothing at
-            all; who logs in again on the same connection must stay who it is (KIP-368).
+            all; a client that logs in again on the same connection must keep its principal (KIP-368).
 Read next:  ../../api/sasl.py, the handlers; ../../network/connection.py, which asks `admits`.
 
 Behaviour: SaslHandshake v0, whose tokens would follow without a header, is refused with UNSUPPORTED_VERSION; it is advertised,
@@ -21,7 +21,7 @@ from barnabas_wire.kafka.messages import ApiKey
 
 USER = "User:"
 MECHANISM_LENGTH_MAX = 20
-"""Of a mechanism's name (RFC 4422). What a client says beyond that is repeated in no answer and no log."""
+"""The longest name of a mechanism (RFC 4422). What a client says beyond that is repeated in no answer and no log."""
 _ALWAYS = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE))
 _WHILE_LOGGING_IN = frozenset((ApiKey.SASL_AUTHENTICATE,))
 _LOGIN = _ALWAYS | _WHILE_LOGGING_IN
@@ -33,7 +33,7 @@ class LoginState(Enum):
     FIRST = auto()
     """No mechanism is chosen yet."""
     CHOSEN = auto()
-    """The exchange goes on."""
+    """The exchange is under way."""
     COMPLETE = auto()
     REFUSED = auto()
     """The connection is to be closed."""
@@ -50,7 +50,7 @@ class SaslSession:
         """
         self.state = LoginState.FIRST
         self.principal: str | None = None
-        """Who logged in, "User:NAME"; None before the first login."""
+        """The principal that logged in, "User:NAME"; None before the first login."""
         self.is_by_delegation_token = False
         """Whether the login was with one: with a token no other is made (KIP-48)."""
         self._mechanisms = mechanisms
@@ -60,7 +60,7 @@ class SaslSession:
         self.reason = ""
         """Why it was refused, in words."""
         self.claimed = ""
-        """Who the client of the last exchange says it is, which nobody has checked."""
+        """The user that the client claimed to be in the last exchange, unchecked."""
         self._exchange: Mechanism | None = None
         self._expires_ms: int | None = None
 

@@ -1,8 +1,8 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup as the coordinator leads them.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: nobody waits for others: a join is answered at once with the member's epoch as its generation, and has no leader; what a
-            member is given is what it would be given by heartbeats of the consumer protocol.
+Invariants: no member waits for others: a join is answered at once with the member's epoch as its generation, and has no
+            leader; what a member is given is what it would be given by heartbeats of the consumer protocol.
 Read next:  heartbeat.py, the step that a join is, too; migration.py, by which groups get such members and are left with none else.
 
 Not obvious: to give partitions up, to get those that others gave up, or to follow a new target a classic member has to join again, and

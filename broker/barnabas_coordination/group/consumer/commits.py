@@ -1,8 +1,8 @@
-"""Offsets by member epoch: who may commit, and who may fetch with its epoch.
+"""Offsets by member epoch: which member may commit, and which may fetch with its epoch.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: who does not hold a partition since the epoch that it names does not commit for it (KIP-1251); a refused request
-            commits nothing.
+Invariants: a member that does not hold a partition since the epoch that it names does not commit for it (KIP-1251); a
+            refused request commits nothing.
 Read next:  ../offsets.py for what becomes of an offset.
 
 Not obvious: an epoch that is the current one is taken at its word, for any partition, as in Kafka. A consumer commits before it

@@ -1,7 +1,7 @@
 """A consumer group as people and admin clients see it.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network, the metadata.
-Invariants: topics are named by their ids: who shows them knows their names.
+Invariants: topics are named by their ids: what shows them knows their names.
 Read next:  messages.py.
 """
 

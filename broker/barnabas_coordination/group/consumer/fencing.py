@@ -1,8 +1,8 @@
 """Members go: they leave, fall silent, or do not give up in time what they must.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: who goes leaves nothing behind but the group's next epoch, in one batch of records; a static member that leaves for a while
-            keeps its partitions, and its session goes on.
+Invariants: a member that leaves has nothing left behind but the group's next epoch, in one batch of records; a static
+            member that leaves for a while keeps its partitions, and its session continues.
 Read next:  heartbeat.py, which hears of a leave.
 """
 

@@ -11,7 +11,7 @@ at the assignment epoch: Reconciling; else Stable.
 Not obvious:
 - The records of a compacted log come in any order: a member's assignment before what it says of itself, a member before its group.
   Each makes what is missing, with the values that a new group or member has. A tombstone of what is not there changes nothing.
-- A group may be in the log by its members alone: one whose first member subscribes by a regular expression has no epoch of its own
+- A group may be in the log by its members alone: one whose first member subscribes by a regular expression has no epoch
   before that is resolved.
 - Of two holders of a partition, which only a foreign log can have, the one with the higher member epoch is believed.
 """

@@ -13,7 +13,7 @@ Not obvious:
   the group its next epoch when it is.
 - The targets of others change here, the others learn of it by their own heartbeats.
 - A static member that returns takes the place of the one that left, under another id: the step replays that on a draft of the group and
-  goes on with the draft.
+  continues with the draft.
 - What was seen of the topics is noted once the log has it: a refused append must leave it to the next heartbeat.
 """
 

@@ -2,8 +2,8 @@
 last one (KIP-848, "Migration").
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: a group's records before and after never stand in the log together, and all members and offsets stay; a partition that a
-            classic member was assigned is its own until it gives it up.
+Invariants: a group's records before and after are never in the log together, and all members and offsets stay; a
+            partition that a classic member was assigned is its own until it gives it up.
 Read next:  classic_members.py, the life of classic members in between; ../classic.py.
 
 Not obvious:
@@ -98,7 +98,7 @@ def upgrade(
 
 
 def retire(group: ClassicGroup, out: CoordinatorResult) -> None:
-    """The group is of another protocol from here on: nobody waits for it any more."""
+    """The group is of another protocol from here on: no request waits for it any more."""
     moved = RebalanceInProgress("the group is of another protocol now: join again")
     for member in group.members.values():
         out.reply(member.awaiting_join, moved)
@@ -178,7 +178,7 @@ def _upgrade_records(
 def _held(
     member: ClassicMember, epoch: int, topics: TopicsImage, taken: set[tuple[Uuid, int]]
 ) -> dict[Uuid, dict[int, int]]:
-    """What the member was assigned, of topics that exist, and that nobody before it has."""
+    """What the member was assigned, of topics that exist, without what a member before it has."""
     held: dict[Uuid, dict[int, int]] = {}
     if not member.assignment:
         return held

@@ -162,7 +162,7 @@ class RegexValue(NamedTuple):
 
 
 class ConsumerGroupRegularExpressionRecord(NamedTuple):
-    """A regular expression of the group was resolved; value None: nobody subscribes by it any more."""
+    """A regular expression of the group was resolved; value None: no member subscribes by it any more."""
 
     group_id: str
     regex: str

@@ -95,7 +95,8 @@ def resolve(regexes: Iterable[str], job: RegexJob) -> Resolving:
 def resolution_records(
     group: ConsumerGroup, found: dict[str, tuple[str, ...]], job: RegexJob, topics: TopicsImage
 ) -> list[ConsumerRecord]:
-    """What changed, and the group's next epoch if its topics are others. Expressions that nobody uses any more are left out."""
+    """What changed, and the group's next epoch if its topics are others. Expressions that are not used any more are
+    left out."""
     records: list[ConsumerRecord] = []
     regexes = dict(group.regexes)
     has_changed = False

@@ -1,8 +1,8 @@
 """Work of a group that is too much for one turn of the loop: resolving regular expressions, and the targets of a large group.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: one job of a kind at a time for each group; a job is soft state: a new coordinator begins it anew; what it found counts only
-            if the group is still as it was when it began.
+Invariants: one job of a kind at a time for each group; a job is soft state: a new coordinator begins it again; what it
+            found counts only if the group is still as it was when it began.
 Read next:  target.py and regexes.py for the work; fencing.py for the other timers.
 
 Each slice is a timer without delay: between two of them the loop serves others.
@@ -20,7 +20,7 @@ from barnabas_coordination.shard import CoordinatorResult
 
 
 def begin_resolution(group: ConsumerGroup, job: RegexJob, out: CoordinatorResult) -> None:
-    """Resolve the group's regular expressions, unless that goes on already."""
+    """Resolve the group's regular expressions, unless that is under way."""
     if group.soft.regex_job is None:
         group.soft.regex_job = job
         group.soft.regex_refreshed_ms = job.started_ms

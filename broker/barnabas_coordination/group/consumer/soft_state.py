@@ -20,7 +20,7 @@ Resolving = Generator[None, None, dict[str, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RegexJob:
-    """A resolution of regular expressions that goes on."""
+    """A resolution of regular expressions under way."""
 
     topics: TopicsImage
     version: int

@@ -41,7 +41,7 @@ def group_names(
     after: ConsumerMember | None = None,
     regexes: Mapping[str, RegexValue] | None = None,
 ) -> set[str]:
-    """Topics that the members subscribe to once `before` is `after`: who comes has no `before`, who goes no `after`.
+    """Topics that the members subscribe to once `before` is `after`: a new member has no `before`.
 
     Args:
         regexes: resolved regular expressions, those of the group if none are given.

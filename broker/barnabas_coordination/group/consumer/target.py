@@ -5,8 +5,8 @@ Invariants: targets are of the epoch that the group had when their making began,
 Read next:  assignor/ for the making; heartbeat.py, which finds that they are due; slices.py for large groups.
 
 An interval holds the next targets back (KIP-1263), so that many who come at once cost one assignment. A group of up to
-SLICED_FROM partitions gets its targets in the heartbeat that finds them due. In a larger one the work goes on in slices while the
-members keep what they have, and begins anew where the group changed meanwhile.
+SLICED_FROM partitions gets its targets in the heartbeat that finds them due. In a larger one the work is done in slices
+while the members keep what they have, and begins again where the group changed meanwhile.
 """
 
 from __future__ import annotations

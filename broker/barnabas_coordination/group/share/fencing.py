@@ -1,8 +1,8 @@
 """Members of a share group go: they leave, or fall silent.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: who goes leaves nothing behind but the group's next epoch, in one batch of records. What it has acquired is no matter of the
-            coordinator's: the leaders let go of it.
+Invariants: a member that leaves has nothing left behind but the group's next epoch, in one batch of records. What it
+            has acquired is no matter of the coordinator's: the leaders let go of it.
 Read next:  heartbeat.py, which hears of a leave; ../consumer/fencing.py, whose timers these are.
 """
 

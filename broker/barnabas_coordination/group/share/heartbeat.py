@@ -142,7 +142,7 @@ class Step:
             self.target = targets[member.member_id]
 
     def lead_on(self) -> None:
-        """What the member has from now on: nothing is to be given up first, and nobody has to let go of it."""
+        """What the member has from now on: nothing is to be given up first, and no other member has to let go of it."""
         member = self.after = self.member
         if member.epoch == self.target_epoch and not self.has_other_names:
             return

@@ -2,7 +2,8 @@
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: a state is asked for once for each epoch of the group, so that the share coordinator refuses what arrives late; a state
-            that is not known to be forgotten is asked for again; who waits is answered once, and only when the log has what came of it.
+            that is not known to be forgotten is asked for again; a request that waits is answered once, and only when
+            the log has what came of it.
 Read next:  heartbeat.py, which finds partitions without a state; ../share_states.py, which asks; offsets.py, what people ask for.
 
 A partition goes from being begun (its record says where it starts) to begun, when the share coordinator has it; then alone it is assigned.
@@ -244,7 +245,7 @@ def next_epoch(group: ShareGroup) -> list[ShareRecord]:
 
 
 def on_refused(soft: ShareSoftState, records: Iterable[Any], out: CoordinatorResult, error: KafkaError) -> None:
-    """Records could not be appended: who waits for what they say is sent away."""
+    """Records could not be appended: requests that wait for what they say are refused."""
     refused = [record.value for record in records if isinstance(record, ShareGroupStatePartitionMetadataRecord)]
     for waiting in [each for each in soft.waiting if any(each.written is states for states in refused)]:
         soft.waiting.remove(waiting)

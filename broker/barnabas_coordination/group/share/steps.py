@@ -137,7 +137,8 @@ class ShareGroups:
     def on_refused(
         self, soft: ShareSoftState, group_id: str, records: Iterable[Any], out: CoordinatorResult, error: KafkaError
     ) -> None:
-        """Records of a group could not be appended: who waits for them is sent away, the rest is tried again."""
+        """Records of a group could not be appended: requests that wait for them are refused, the rest is tried
+        again."""
         partitions.on_refused(soft, records, out, error)
         out.arm(partitions.state_timer(group_id), self._config.group_share_initialize_retry_interval_ms)
 

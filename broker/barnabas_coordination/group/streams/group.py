@@ -1,8 +1,8 @@
 """A Streams group: its epochs, topology, members and targets, which records alone change, and what is derived of them.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
-Invariants: group epoch and assignment epoch never fall while the group lives, the second is never past the first; who holds a task is
-            what the members have assigned or pending revocation.
+Invariants: group epoch and assignment epoch never fall while the group lives, the second is never past the first; the
+            holders of a task are what the members have assigned or pending revocation.
 Read next:  member.py; heartbeat.py, fencing.py and target.py, the steps; ../shard.py, which keeps the groups of one partition.
 
 State is derived, never stored: no members: Empty; a topology that was not found ready: NotReady; a group epoch past the assignment

@@ -9,7 +9,8 @@ In order: find the member, or make one; take over what it says; take the topolog
 group's epoch if something of this is new; make targets if they are due; lead this one member on; arm its session; answer.
 
 Not obvious:
-- The topology is the first member's. Who comes with a newer one or another one is refused, who comes with an older one is told so.
+- The topology is the first member's. A member with a newer one or another one is refused, one with an older one is told
+  so.
 - What the topology came to is derived of topology and topics alone: a new coordinator finds the same, and bumps nothing.
 - While the first members of a group wait for more, targets are made by the timer, not here.
 - A member that shows that it missed an answer is told its tasks again, where Kafka leaves it to the next change.

@@ -1,9 +1,8 @@
-"""A topology held against the topics that there are: how many partitions its internal topics must have, which are missing, what stands
-in the way.
+"""A topology checked against the topics that there are: the partition counts of its internal topics, what is missing.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: a topology is ready iff every topic of it is there with as many partitions as it must have; a partition count that the
-            application fixes is kept; who has the same topics finds the same.
+            application fixes is kept; with the same topics the result is the same.
 Read next:  topology.py; heartbeat.py, the user.
 
 In Kafka's order, and the first step that fails says what is wrong: the sources; the counts of repartition topics, which follow from
@@ -50,7 +49,7 @@ class ConfiguredTopology:
     """What came out of it."""
 
     status: Status | None = None
-    """What stands in the way; None: the topology is ready."""
+    """What is in the way; None: the topology is ready."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """Internal topic -> partitions; empty where they could not be decided."""
     task_counts: Mapping[str, int] = field(default_factory=dict)

@@ -7,8 +7,8 @@ Invariants: nothing new is given while something is to be given up; a task is no
 Read next:  heartbeat.py, the caller; ../consumer/reconciliation.py, the same for partitions.
 
 Not obvious: what changes its role within one member need not go first. An active task becomes a standby at once: the active one is to
-be given up, the standby is there. A standby or warm-up becomes active in one step, as soon as nobody else works on the task, and is
-kept as it is until then. Standby and warm-up change into each other at once.
+be given up, the standby is there. A standby or warm-up becomes active in one step, as soon as no other works on the
+task, and is kept as it is until then. Standby and warm-up change into each other at once.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class StreamsSoftState:
     target_job: TargetJob | None = None
 
     def look_at(self, topology: Topology, topics: TopicsImage) -> ConfiguredTopology:
-        """What the topology comes to by these topics; worked out anew where one of either has changed. Raises InvalidTopology."""
+        """What the topology comes to by these topics; worked out again where one of either has changed. Raises
+        InvalidTopology."""
         if self.seen is None or self.seen[0] is not topology or self.seen[1] is not topics:
             found = metadata_hash(topology.topics, topics)
             if self.configured is None or self.seen is None or (self.seen[0], self.metadata_hash) != (topology, found):

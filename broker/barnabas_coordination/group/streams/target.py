@@ -5,8 +5,8 @@ Invariants: targets are of the epoch that the group had when their making began,
             is not ready has empty targets.
 Read next:  assignor.py for the making; heartbeat.py, which finds that they are due.
 
-A group of up to SLICED_FROM tasks and members gets its targets in the heartbeat that finds them due. In a larger one the work goes on in
-slices while the members keep what they have, and begins anew where the group changed meanwhile.
+A group of up to SLICED_FROM tasks and members gets its targets in the heartbeat that finds them due. In a larger one
+the work is done in slices while the members keep what they have, and begins again where the group changed meanwhile.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Topology:
 
     @property
     def internal_topics(self) -> frozenset[str]:
-        """Topics of its own."""
+        """The names of its internal topics."""
         return frozenset(
             topic.name for part in self.subtopologies for topic in (*part.repartition_sources, *part.changelogs)
         )

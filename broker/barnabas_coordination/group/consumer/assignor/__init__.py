@@ -1,4 +1,4 @@
-"""Assignors: who of a group is to have which partitions. Members, topics and the former targets in, targets out.
+"""Assignors: which member of a group gets which partitions. Members, topics and the former targets in, targets out.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network, the group.
 Invariants: each partition of each topic that somebody subscribes to is given out once, to a subscriber; every member is in the answer;

@@ -38,7 +38,7 @@ def assign_uniformly(group: Subscribers) -> Assigning:
 
 
 def _free_partitions(group: Subscribers, kept: dict[str, dict[Uuid, list[int]]]) -> dict[Uuid, list[int]]:
-    """Those that nobody keeps, ascending."""
+    """The partitions that no member keeps, ascending."""
     flags = {topic_id: bytearray(count) for topic_id, count in group.partition_counts.items()}
     for of_member in kept.values():
         for topic_id, partitions in of_member.items():
