@@ -50,14 +50,14 @@ IN_SYNC_S = 20.0
 """Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
 ROT_SHARE = 0.12
-"""Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
+"""The share of seeds in which bits flip in the logs of stopped nodes, and all nodes scrub theirs."""
 
 
 class Cluster:
     """One run."""
 
     partitions = PARTITIONS
-    """Of the topic that stays."""
+    """The number of partitions of the topic that is never deleted."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Cluster:
         return swarm
 
     def make_faults(self) -> Faults:
-        """Who breaks what."""
+        """What breaks nodes, disks and links."""
         return Faults(self, self.swarm)
 
     def end_trouble(self) -> None:
@@ -219,7 +219,8 @@ class Cluster:
         await self._until_none(self.invariants.unsettled, "the first record after a rest", within_s=IN_SYNC_S)
 
     async def _probe_unheard(self) -> None:
-        """acks=all goes on soon without a follower that its leader hears nothing of, while slow ones would keep their place."""
+        """acks=all soon works without a follower that its leader hears nothing of, while slow ones would keep their
+        place."""
         silence_s = self.swarm.replica_silence_ms / 1000
         if self.swarm.replica_lag_ms < 4 * self.swarm.replica_silence_ms:
             return

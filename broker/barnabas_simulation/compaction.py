@@ -1,4 +1,4 @@
-"""A compacted topic in the simulated cluster: who writes to it, who cleans it, and what must be there in the end.
+"""A compacted topic in the simulated cluster: its producers, its cleaner, and what must be there in the end.
 
 May touch:  the network, replica managers through it, the disks of nodes as a worker would.   Must not touch: the laws of others.
 Invariants: the function that rewrites is the real one; in the end every key has its last acknowledged value, or its tombstone, on
@@ -28,7 +28,7 @@ from barnabas_wire.records.compression import CorruptCompressedData
 
 COMPACTED_TOPIC = "compacted"
 KEYS = 5
-"""Of each producer."""
+"""The number of keys of each producer."""
 TOMBSTONE_EVERY = 4
 """A record in so many has no value."""
 MAP_BYTES = 20 * 170

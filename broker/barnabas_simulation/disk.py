@@ -36,7 +36,7 @@ class DiskFaults:
     stalled_until_s: float = 0.0
     """Until then no flush is answered."""
     are_logs_stalled: bool = False
-    """No flush of a partition's log is answered, as where the metadata has a disk of its own."""
+    """No flush of a partition's log is answered, as where the metadata has its own disk."""
     are_logs_lying: bool = False
     """Flushes of partitions' logs are answered and do nothing: what a proof of power loss must find out."""
 
@@ -49,7 +49,7 @@ NO_ROOM_FOR = ("append", "write")
 
 
 class SimulatedFile(MemoryFile):
-    """A file that may stand on a full disk."""
+    """A file that may be on a full disk."""
 
     _disk: SimulatedDisk
 
@@ -108,7 +108,7 @@ class SimulatedDisk(MemoryDisk):
         self.is_judged = False
 
     def need_descriptor(self, path: str) -> None:
-        """See MemoryDisk. The metadata log lives on the spares of a disk of its own."""
+        """See MemoryDisk. The metadata log lives on the spares of a separate disk."""
         if LOGS in path and not self.is_judged:
             super().need_descriptor(path)
 

@@ -75,7 +75,7 @@ class FaultList:
     __slots__ = ("_beyond", "_numbers", "count", "kept", "only_count")
 
     def __init__(self, without: Without = Without(), *, only_count: bool = False) -> None:  # noqa: B008 - immutable
-        """`only_count`: keep no list, for runs that nobody will look into."""
+        """`only_count`: keep no list, for runs that will not be looked into."""
         self._numbers, self._beyond = without
         self.count = 0
         self.only_count = only_count

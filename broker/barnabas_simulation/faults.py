@@ -1,5 +1,5 @@
-"""Who breaks what, and when: crashes, clean stops, disks that are lost, break or fill up, cut and clogged links, stalled
-disks, a machine that stands still, and crashes at telling moments.
+"""What breaks, and when: crashes, clean stops, disks that are lost, break or fill up, cut and clogged links, stalled
+disks, a machine that stalls, and crashes at telling moments.
 
 May touch:  the nodes' power, the network, the disks.   Must not touch: the state of a node in any other way.
 Invariants: a node comes back without its logs only while two others are up, the network is whole and nothing else breaks
@@ -29,17 +29,17 @@ from barnabas_simulation.swarm import Slant, Swarm
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
 
 ALL_NODES_SHARE = 0.3
-"""Of the crashes after an acknowledgement, how many put out every light."""
+"""The share of crashes after an acknowledgement that stop every node."""
 HELD_BACK_AFTER_WIPE = 0.7
 REPLACED_SHARE = 0.4
-"""Of the directories that are mended, how many are empty then, where the others can bear it."""
+"""The share of mended directories that are empty then, where the others can bear it."""
 CLEAN_MENDING_SHARE = 0.4
-"""Of the brokers that are stopped to mend a directory, how many are stopped cleanly."""
+"""The share of brokers stopped to mend a directory that are stopped cleanly."""
 HAUNT_STALL_S = 0.5
 """Most time in which a follower is to hold more than its stalled leader has flushed, and for which it is stalled itself."""
 HAUNT_STEP_S = 0.005
 ROOM_AGAIN_SHARE = 0.7
-"""Of the directories that are full, how many have room again while their broker runs, without a stop."""
+"""The share of full directories that have room again while their broker runs, without a stop."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
 SHORT_S = 0.01
@@ -47,7 +47,7 @@ SHORT_S = 0.01
 ROLLED_S = 0.1
 """Most time between a new segment and a crash for it."""
 STALLED_SHARE = 0.15
-"""Of the runs, in how many the whole machine stands still now and then."""
+"""The share of runs in which the whole machine stalls now and then."""
 STALL_EVERY_S = 2.0
 STALL_S_MAX = 5.0
 LAG_METADATA_S = 6.0
@@ -57,7 +57,7 @@ CLOCK_S = 2.0
 """For which one node's clock is wrong, on the average."""
 CLOCK_AHEAD_MS = 20 * 86_400_000
 STALL_SHARE = 0.3
-"""Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
+"""The share of followers held back that have a slow disk instead of a bad way to their leader."""
 
 
 class Faults:
@@ -134,7 +134,7 @@ class Faults:
                 node.clock_ahead_ms = 0
 
     async def _stall_now_and_then(self, random: Random) -> None:
-        """The machine stands still, every node of it."""
+        """The machine stalls, every node of it."""
         while True:
             await asyncio.sleep(random.expovariate(1 / STALL_EVERY_S))
             stall_s = random.random() * STALL_S_MAX
@@ -393,7 +393,8 @@ class Faults:
 
     async def _haunt(self, leader: NodeParts, follower: NodeParts) -> None:
         """KIP-903: what a follower asks for says how much it holds. It loses that, comes back and joins again; then a copy of
-        what it asked for in its former life arrives, while nobody but its leader's late flush keeps the high watermark back."""
+        what it asked for in its former life arrives, while only its leader's late flush keeps the high watermark
+        back."""
         cluster = self._cluster
         loop = cluster.loop
         leader.disk_faults.are_logs_stalled = True
@@ -478,7 +479,7 @@ class Faults:
                 await self._cut(lonely, links, span_s)
 
     async def _hold_back_now_and_then(self) -> None:
-        """One follower falls behind one leader and nobody else, so that neither is fenced for it."""
+        """One follower falls behind one leader and no other, so that neither is fenced for it."""
         cluster = self._cluster
         while True:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.lag_every_s))
@@ -491,7 +492,7 @@ class Faults:
                 cluster.note("stall", follower.id, follower.life)
                 follower.disk_faults.stalled_until_s = cluster.loop.time() + span_s
                 await asyncio.sleep(span_s)
-            else:  # it asks, the answer is lost: the leader still hears where it stands
+            else:  # it asks, the answer is lost: the leader still hears its offset
                 await self._cut(follower.id, [(leader.id, follower.id)], span_s)
 
     async def _lag_metadata_now_and_then(self) -> None:
@@ -536,7 +537,8 @@ class Faults:
                 await self._mend(node, path)
 
     async def _starve_now_and_then(self) -> None:
-        """One broker has no descriptor left: its logs open nothing, and what nobody holds was closed. That breaks no disk."""
+        """One broker has no descriptor left: its logs open nothing, and files without a holder were closed. That breaks
+        no disk."""
         cluster = self._cluster
         while True:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.starve_every_s))

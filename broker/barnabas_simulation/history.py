@@ -5,7 +5,7 @@ Laws judged
     duplicated  a record is in the log more than once (an idempotent producer may not)
     misplaced   an acknowledged record is not at the offset that its acknowledgement named
     reordered   of two records of one producer in one partition, the later sent comes first (max.in.flight with idempotence)
-    invented    the log holds a record that nobody sent
+    invented    the log holds a record that was never sent
 A record that was not acknowledged may be in the log or not: the producer does not know, and neither is wrong.
 """
 

@@ -22,7 +22,7 @@ from barnabas_wire.kafka.ids import BrokerId
 
 LED_S = 12.0
 """Virtual seconds within which everything is led without a lost host: another controller may have to be elected first, which gives
-every broker a session anew (3 s)."""
+every broker a new session (3 s)."""
 LOOK_S = 0.1
 
 
@@ -78,7 +78,7 @@ class HostLosses:
         self._power = power
         self._out: list[tuple[NodeParts, int]] = []
         self.is_judging = False
-        """A host is lost, and what could be led is not yet: the run goes on until it is, or the law is broken."""
+        """A host is lost, and what could be led is not yet: the run continues until it is, or the law is broken."""
 
     async def strike_now_and_then(self) -> None:
         """Until it is cancelled; then what was put out is started."""

@@ -1,7 +1,7 @@
 """The laws of a whole cluster, all of them after every turn of the loop, each looking only at what has changed.
 
 May touch:  the state of the simulated nodes, read only.   Must not touch: anything it judges.
-Invariants: none of its own.
+Invariants: none.
 Read next:  partition_model.py; cluster.py.
 
 Names in brackets are those of the literature: R of the quorum, C of the controller, P of replication, E of a client's history.
@@ -47,7 +47,7 @@ class JudgedRun(Run, Protocol):
 
 
 MIN_INSYNC_REPLICAS = 2
-"""Of a simulated topic for which nothing else is set: PROPERTIES and CONTROLLER of nodes.py."""
+"""The min.insync.replicas of a simulated topic for which nothing else is set: PROPERTIES and CONTROLLER of nodes.py."""
 
 
 class Invariants:
@@ -75,8 +75,8 @@ class Invariants:
             self._unjudged.add(OUTPUT_TOPIC)
         self._bootstrap_clients = BootstrapClients()
         self.vouched_for: set[BrokerId] = set()
-        """Of whose replicas an operator has said that they hold what is committed, though the cluster does not know: P1 asks whether it
-        is so."""
+        """Brokers whose replicas hold what is committed, as an operator has said, though the cluster does not know: P1
+        asks whether it is so."""
 
     def check(self) -> None:
         """Raise LawBroken for the first law that does not hold now."""
@@ -102,14 +102,14 @@ class Invariants:
                     self._check_in_sync(model)
 
     def on_recovery(self, end_offset: int) -> None:
-        """An operator begins the quorum anew from a metadata log that ends there: what the lost voters decided behind it may be decided
-        otherwise."""
+        """An operator begins the quorum again from a metadata log that ends there: what the lost voters decided behind
+        it may be decided otherwise."""
         self._image_hashes = {offset: found for offset, found in self._image_hashes.items() if offset < end_offset}
         self._images = {node_id: image for node_id, image in self._images.items() if image.offset < end_offset}
         self._newest_offset = min(self._newest_offset, end_offset - 1)
 
     def newest_registrations(self) -> list[PartitionRegistration]:
-        """Of every partition that is not deleted as far as anybody knows."""
+        """The registrations of all partitions that are not deleted as far as any node knows."""
         topics = self._newest_image().topics.sorted_topics()
         return [partition for topic in topics for partition in topic.partitions.values()]
 
@@ -206,7 +206,8 @@ class Invariants:
                     )
 
     def _forget(self, topic_id: Uuid) -> None:
-        """The topic is deleted, though not everybody knows; who does not may go on for a while with what is left of it."""
+        """The topic is deleted, though not every node knows; one that does not may keep what is left of it for a
+        while."""
         for (known_id, _), model in self.models.items():
             if known_id == topic_id:
                 model.is_deleted = True
@@ -266,7 +267,7 @@ class Invariants:
             raise LawBroken("a move ends when all wanted replicas are in sync (C10)", f"{model}: {before} to {now}")
 
     def _check_directories(self, image: MetadataImage, name: str, registration: PartitionRegistration) -> None:
-        """Who is in a directory that fails is not in sync; who was in one that is gone for good is nobody."""
+        """A replica in a directory that fails is not in sync; one whose directory is gone is not even eligible."""
         for replica, directory in zip(registration.replicas, registration.directories, strict=True):
             broker = image.cluster.broker(replica)
             if broker is None or is_reserved(directory) or directory in broker.directories:
@@ -284,7 +285,7 @@ class Invariants:
                 )
 
     def _check_faults(self, image: MetadataImage, name: str, registration: PartitionRegistration) -> None:
-        """Who is faulty leads, and is in the ISR, only for want of a whole one; who is corrupt is not eligible."""
+        """A faulty replica leads, and is in the ISR, only for want of a whole one; a corrupt one is not eligible."""
         faults = dict(registration.faults)
         whole = [each for each in registration.isr if each not in faults and image.cluster.is_active(each)]
         if (registration.leader in faults and whole) or any(
@@ -514,7 +515,7 @@ class Invariants:
         return f"the ends and high watermarks of {name} differ: {sorted(ends)}" if len(ends) != 1 else None
 
     def _is_sound(self, name: TopicPartition, registered: PartitionRegistration) -> bool:
-        """Whether no bit is flipped above the log start of any replica, and nobody believes that one is."""
+        """Whether no bit is flipped above the log start of any replica, and no broker believes that one is."""
         for replica in registered.replicas:
             node = self._cluster.network.nodes[replica]
             partition = node.replicas.partition(name)
@@ -576,7 +577,7 @@ class Invariants:
         self._cluster.figures.compactions += sum(node.logs.cleaner.stats.runs for node in self._cluster.nodes)
 
     def registration(self, client: Client) -> PartitionRegistration | None:
-        """Of a client's partition, as the newest image has it."""
+        """The registration of a client's partition in the newest image; None where it is not there."""
         return self._newest_image().topics.partition(TopicPartition(client.topic, client.partition))
 
     def _model_of(self, client: Client) -> PartitionModel:
@@ -607,8 +608,8 @@ class Invariants:
         return partition.log.log_start_offset
 
     def _read_out(self, node: NodeParts, name: TopicPartition) -> tuple[int, list[tuple[int, bytes]]]:
-        """(first offset, [(base offset, batch)]) of a replica, from the batch that holds its log start: nobody reads, and so nobody
-        repairs, what lies before."""
+        """(first offset, [(base offset, batch)]) of a replica, from the batch that holds its log start: what lies
+        before is not read, and so not repaired."""
         partition = node.replicas.partition(name)
         assert partition is not None, "unsettled() has looked"
         batches = [(int(header.base_offset), data) for header, data in _kept_batches(node, partition)]

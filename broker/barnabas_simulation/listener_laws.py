@@ -1,7 +1,7 @@
-"""The laws that clients of the Kafka listeners see kept: rights, order, answers in time, and that nobody pays for another's bytes.
+"""The laws that clients of the Kafka listeners see kept: rights, order, answers in time, no cost of another's bytes.
 
 May touch:  what a node shows.        Must not touch: how the product decides; it looks at the image's entries itself.
-Invariants: who is judged by what a node knew is judged by all that it may have known between question and answer.
+Invariants: a client judged by what a node knew is judged by all that it may have known between question and answer.
 Read next:  client_calls.py and strangers.py, whose clients are judged; sockets.py.
 """
 
@@ -153,7 +153,7 @@ class ListenerLaws:
 
     def judge_silence(self, since: Moment, life: int, waited_s: float, who: str) -> None:
         """Nothing was heard for so long, over a connection to that life of the broker, which was not lost."""
-        if life != since.life:  # its host lost its power, and nobody may ever be told
+        if life != since.life:  # its host lost its power, and it may never be told
             self.silent_lives += 1
             return
         if waited_s >= ANSWERED_S and self.is_same_life(since):

@@ -1,4 +1,4 @@
-"""An asyncio event loop on virtual time: sleeping costs nothing, and nobody left to wake is an error.
+"""An asyncio event loop on virtual time: sleeping costs nothing, and no task left to wake is an error.
 
 May touch:  asyncio's base loop.      Must not touch: sockets, threads, the real clock.
 Invariants: time moves only when nothing is ready; callbacks run in the order in which they became ready; one program gives
@@ -36,7 +36,7 @@ TURNS_AT_ONE_TIME_MAX = 100_000
 
 
 class _VirtualSelector:
-    """Stands where the loop would wait for sockets: the wait is the clock."""
+    """In place of the loop's wait for sockets: the wait is the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -62,16 +62,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.turns = 0
         self.stood_still_s = 0.0
-        """Of the time that has passed, how much did while nothing could run."""
+        """The virtual seconds that passed while nothing could run."""
         self.stalls = 0
         self.after_turn: Callable[[], None] = lambda: None
         """Called after every turn of the loop; what it raises ends the run."""
         self.sockets: SimulatedSockets | None = None
-        """Where connections lead; None: nobody connects."""
+        """Where connections lead; None: there are none."""
         self._turns_at_one_time = 0
         self._clock_resolution = math.ulp(0.0)
-        """asyncio runs timers before their time by less than this. Who then compares the two waits again, and a clock that does not
-        move by itself may stay there for ever: so it is the least that a time differs from the next."""
+        """asyncio runs timers before their time by less than this. Code that then compares the two waits again, and a
+        clock that does not move by itself may stay there for ever: so it is the least that a time differs from the
+        next."""
         self._selector = _VirtualSelector(self)
 
     def time(self) -> float:
@@ -127,10 +128,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.after_turn()
 
     def _write_to_self(self) -> None:
-        """Nobody is in another thread to be woken."""
+        """Does nothing: no other thread waits to be woken."""
 
     def end(self) -> None:
-        """Cancel what is left, whatever it does about it, and close: the run is over, and nobody judges any more."""
+        """Cancel what is left, whatever it does about it, and close: the run is over, and is not judged any more."""
         self.after_turn = lambda: None
         self.set_exception_handler(lambda loop, context: None)
         for _ in range(CLEAN_UP_ROUNDS):

@@ -2,8 +2,8 @@
 
 May touch:  the virtual loop.         Must not touch: real sockets, gRPC, the codecs.
 Invariants: what was sent arrives or is lost whatever becomes of its sender, so a message of a past life can reach a node
-            that knows of the next; nobody is answered in a life that did not ask; a message is copied on its way, as bytes
-            would be; every random choice comes from the run's one generator.
+            that knows of the next; no node is answered in a life that did not ask; a message is copied on its way, as
+            bytes would be; every random choice comes from the run's one generator.
 Read next:  nodes.py.
 
 Three interfaces of the real code end here: the quorum's Transport, the brokers' ControllerTransport, a follower's Peer.
@@ -127,7 +127,7 @@ class Network:
         self.heard[(controller.id, controller.life, broker_id)] = loop.time(), loop.stood_still_s, loop.stalls
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Run something on its way by itself; what becomes of it is nobody's business but its receiver's."""
+        """Run something on its way by itself; what becomes of it concerns only its receiver."""
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._forget)

@@ -33,7 +33,7 @@ PROPERTIES = {
     "process.roles": "broker,controller",
     "controller.listeners.allow.remote": "true",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # whoever asks in a run; voters are changed by nobody in particular
+    # whoever asks in a run; voters are changed by an anonymous caller
     "super.users": "User:simulated;User:operator;User:ANONYMOUS",
     "min.insync.replicas": "2",
     "log.retention.ms": "-1",
@@ -170,7 +170,7 @@ def simulated_config(
 
 def retiring_from(config: NodeConfig, delay_s: float) -> NodeConfig:
     """With a first look for what retention takes so long after the start: few lives last as long as the product waits. Best at any
-    moment: metadata may come as late as that, where nobody leads the quorum."""
+    moment: metadata may come as late as that, while the quorum has no leader."""
     log_manager = replace(config.log_manager, retention_initial_delay_ms=int(delay_s * 1000))
     return replace(config, log_manager=log_manager)
 

@@ -37,7 +37,7 @@ class NodeParts(Protocol):
     is_stopping: bool
     """In a clean stop, past the point at which it serves partitions."""
     directory_ids: dict[str, Uuid]
-    """Of the partition logs, by path."""
+    """The ids of the directories of partition logs, by path."""
     replaced_by: dict[Uuid, Uuid]
     """Directories that are gone for good, and which took their place."""
     clock_ahead_ms: int

@@ -4,7 +4,7 @@ May touch:  its disk while it is down; what its parts show.   Must not touch: ho
             stopped (barnabas_broker/node).
 Invariants: a crash loses what was not flushed and everything in memory, and stops nothing in order; nothing of a past life reaches
             the disk of the next; a clean stop is the product's, and what follows may be a power cut.
-Read next:  world.py, what stands around it; node_config.py, its properties; cluster.py.
+Read next:  world.py, what surrounds it; node_config.py, its properties; cluster.py.
 
 What is real: everything that barnabas_broker/node assembles, the Kafka listeners where the seed has clients that connect. What is not:
 sockets, gRPC, the two threads.

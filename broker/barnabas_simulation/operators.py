@@ -42,7 +42,7 @@ from barnabas_wire.kafka.ids import COMPACTED_TOPICS, BrokerId, Offset, Uuid
 CALL_TIMEOUT_S = 2.5
 DELETION_TIMEOUT_MS = 1500
 CANCEL_SHARE = 0.4
-"""Of the partitions that are moving when the operator looks, how many are turned back; the others get another target."""
+"""The share of moving partitions, when the operator looks, that are turned back; the others get another target."""
 REPLICAS_MIN = 2
 REPLICAS_MAX = 3
 VOTERS_MIN = 2
@@ -56,7 +56,7 @@ SEGMENT_BYTES_UNIT = 100_000
 """So many bytes that an operator sets are one of a simulated segment, which is smaller than one may ask for (nodes.py)."""
 SEGMENT_SIZES = (400, 1500, 6000)
 MINIMUM_SHARE = 0.8
-"""Of what is set, how much is a minimum."""
+"""The share of settings that set min.insync.replicas."""
 SETTING = "max.message.bytes"
 SETTING_MIN = 1_000_000
 """Far above every batch of a client: what is set must arrive everywhere and change nothing else."""
@@ -142,7 +142,7 @@ class Operators:
         if reply is not None and error is None:
             self._remember((topic_id, number), target, is_certain=True)
         self.is_asking = reply is None
-        if self.is_asking:  # nobody knows, until whatever is committed of it is everywhere
+        if self.is_asking:  # not known, until whatever is committed of it is everywhere
             await asyncio.sleep(CALL_TIMEOUT_S)
             self.is_asking = False
 
@@ -183,7 +183,7 @@ class Operators:
             self.owed[key].add(target)
 
     async def _throttle(self, rate: int | None) -> None:
-        """Of all brokers and every topic there is; None lifts it."""
+        """Set the throttle of all brokers and topics, in bytes/s; None lifts it."""
         controller = self._active()
         if controller is None:
             return
@@ -322,7 +322,7 @@ class Operators:
         return next((node for node in self._cluster.nodes if node.is_up and node.driver.is_active), None)
 
     async def _ask(self, controller: NodeParts, request: Any) -> Any:
-        """None when nobody knows what became of it."""
+        """The answer; None when it is not known what became of the request."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 return await controller.driver.handle(request, principal="User:simulated")

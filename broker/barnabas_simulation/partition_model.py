@@ -60,7 +60,7 @@ class PartitionModel:
         self.chains: dict[int, int] = {0: ROOT_CHAIN}
         """Committed batch boundary -> chain there."""
         self.leaders: dict[Epoch, int] = {}
-        """Who led each leader epoch."""
+        """The broker that led each leader epoch."""
         self.log_start = 0
         """The furthest that any replica has let go of records."""
         self.let_go_below = 0
@@ -90,7 +90,8 @@ class PartitionModel:
 
     def retire(self, replica: FollowedLog, *, retention_bytes: int, retention_ms: int | None, now_ms: int) -> None:
         """The first of the replicas has let go of records up to its log start. retention_bytes: what the topic keeps at least;
-        -1: everything. retention_ms: for how long it keeps records; None: for ever. Who comes after it follows its leader."""
+        -1: everything. retention_ms: for how long it keeps records; None: for ever. A replica that starts later follows
+        its leader."""
         before, self.log_start = self.log_start, replica.log.log_start_offset
         gone = [batch for batch in self._known.values() if before < batch.end_offset <= self.log_start]
         for batch in gone:
@@ -108,7 +109,7 @@ class PartitionModel:
                 )
 
     def commit(self, replica: FollowedLog, high_watermark: int) -> None:
-        """A leader's high watermark has passed what nobody's had: from now on this is the truth."""
+        """A leader's high watermark has passed every earlier one: from now on this is the truth."""
         first = bisect_right(replica.ends, self.committed_end)
         for number in range(first, len(replica.ends)):
             end = replica.ends[number]
@@ -179,7 +180,8 @@ class FollowedLog:
         return self.log.written_end_offset != self.end or self._is_gone()
 
     def _is_gone(self) -> bool:
-        """Whether nothing is left of what was read here: by retention, or because the log was begun anew, perhaps at its end."""
+        """Whether nothing is left of what was read here: by retention, or because the log was begun again, perhaps at
+        its end."""
         return bool(self.ends) and self.log.segments[0].base_offset >= self.end
 
     def catch_up(self) -> bool:
@@ -211,7 +213,7 @@ class FollowedLog:
         first: Offset = self.log.segments[0].base_offset
         self.start = self.end = first
         self._chain = self.model.chains.get(first)
-        # One that is empty may begin within a batch, as DeleteRecords has it: it begins anew with the whole batch.
+        # One that is empty may begin within a batch, as DeleteRecords has it: it begins again with the whole batch.
         is_empty = self.log.log_start_offset == self.log.log_end_offset
         if self._chain is None and not is_empty:
             raise LawBroken(

@@ -82,7 +82,7 @@ def elected(leader: Belief, votes: Mapping[int, int]) -> Reason:
 
 
 def role(before: Belief, now: Belief) -> Reason:
-    """Of another role in the quorum than leader."""
+    """The reason for a change to a role in the quorum other than leader."""
     match now.role:
         case "prospective":
             return Reason(
@@ -176,7 +176,7 @@ CREATED = Reason(
 def isr_shrunk(
     left: Collection[int], isr: Collection[int], *, down: Collection[int], committed: int, min_insync: int
 ) -> Reason:
-    """left: who has gone. down: of the in-sync set, who is not up, known or not."""
+    """left: replicas that have gone. down: those of the in-sync set that are not up, known or not."""
     if len(isr) < min_insync:
         return Reason(
             "P3 nothing is committed below min.insync.replicas",
@@ -314,7 +314,7 @@ REPAIRED = Reason(
 
 
 def damaged_unseen(offset: int) -> Reason:
-    """Nobody has read it yet."""
+    """The damage has not been read yet."""
     return Reason(
         "P2 what is committed is there, byte for byte",
         f"Record {offset} is committed, so every in-sync replica has a copy, and the checksum of its batch covers the bit: whoever "
@@ -323,7 +323,7 @@ def damaged_unseen(offset: int) -> Reason:
 
 
 def lost_machine(survivor: int) -> Reason:
-    """survivor: who is left."""
+    """survivor: the node that is left."""
     return Reason(
         "E1 what is acknowledged is committed",
         f"Every acknowledged record is on the disks of the whole in-sync set, so node {survivor} has them all. But one of "

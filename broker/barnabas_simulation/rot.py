@@ -1,9 +1,9 @@
 """Bits that flip on disks: under nodes that are stopped, and under leaders.
 
-May touch:  the disks; the nodes' power and the network through who breaks what.     Must not touch: the state of a node.
-Invariants: one node rots at a time, and nobody loses a disk until it is whole again: three replicas and min ISR 2 can bear one bad
-            copy, not a second or a lost disk beside it. What flips was flushed, as the node's own files say: above that, a start
-            takes rot for a write that was torn, and cuts it.
+May touch:  the disks; the nodes' power and the network through Power.     Must not touch: the state of a node.
+Invariants: one node rots at a time, and no node loses a disk until it is whole again: three replicas and min ISR 2 can
+            bear one bad copy, not a second or a lost disk beside it. What flips was flushed, as the node's own files
+            say: above that, a start takes rot for a write that was torn, and cuts it.
 Read next:  faults.py.
 """
 
@@ -36,9 +36,9 @@ WAIT_S = 3.0
 """Most time in which a leader's log is to become what is wanted, and in which a damaged replica is to lead."""
 STEP_S = 0.01
 UNKNOWN_S = 1.0
-"""Most time for which nobody hears that whoever leads is damaged."""
+"""Most time for which no node hears that whoever leads is damaged."""
 DOUBT_SHARE = 0.5
-"""Of the bits that flip under leaders, how many are in a producer's last batch."""
+"""The share of bits flipped under leaders that are in a producer's last batch."""
 
 
 class Place(NamedTuple):
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Power(Protocol):
-    """Who breaks what, as rot needs it."""
+    """What breaks nodes, as rot needs it."""
 
     wiped: NodeParts | None
 
@@ -178,7 +178,8 @@ class Rot:
                 await self._send_rotten(leader, partition, follower, random)
 
     async def _send_rotten(self, leader: NodeParts, partition: Partition, follower: NodeParts, random: Random) -> None:
-        """The bit is in what one follower has still to fetch. Its fetch is on its way then: a scrub soon finds what nobody reads."""
+        """The bit is in what one follower has still to fetch. Its fetch is on its way then: a scrub soon finds what is
+        not read."""
 
         def unsent(places: list[Place]) -> list[Place]:
             behind = follower.replicas.partition(partition.topic_partition) if follower.is_up else None

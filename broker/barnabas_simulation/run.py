@@ -1,7 +1,7 @@
 """What the parts of a simulated run see of the run and of each other.
 
 May touch:  nothing, it is an interface, but for the figures.   Must not touch: anything.
-Invariants: none of its own.
+Invariants: none.
 Read next:  cluster.py, which meets Run; faults.py (Trouble), invariants.py (Judge), operators.py (Asked).
 """
 
@@ -52,7 +52,7 @@ class Judge(Protocol):
     models: dict[tuple[Uuid, int], PartitionModel]
 
     def newest_registrations(self) -> list[PartitionRegistration]:
-        """Of every partition that is not deleted as far as anybody knows."""
+        """The registrations of all partitions that are not deleted as far as any node knows."""
 
     def kept_topics(self) -> set[str]:
         """Names of the topics that are there by now and stay."""
@@ -74,7 +74,7 @@ class Judge(Protocol):
 
 
 class Trouble(Protocol):
-    """Who breaks what, as those see it whose deeds are telling moments."""
+    """What breaks nodes, as those see it whose deeds are telling moments."""
 
     wiped: NodeParts | None
     """Without its logs, and somebody may not know it yet."""
@@ -127,11 +127,11 @@ class Run(Protocol):
 
     @property
     def faults(self) -> Trouble:
-        """Who breaks what."""
+        """What breaks nodes, disks and links."""
 
     @property
     def operators(self) -> Asked:
-        """Who moves and sets what."""
+        """The operators, who move partitions and change settings."""
 
     def calls(self) -> Calls:
         """How one more client reaches the brokers."""
@@ -162,18 +162,18 @@ class Figures:
     reassignments: int = 0
     throttles: int = 0
     settings: int = 0
-    """Of topics, that were changed."""
+    """Settings of topics that were changed."""
     deletions: int = 0
-    """Of records, from the beginning of a partition, that were answered."""
+    """Deletions of records from the beginning of a partition that were answered."""
     voter_changes: int = 0
     stalls: int = 0
-    """Of the whole machine."""
+    """Stalls of the whole machine."""
     directories_broken: int = 0
     directories_full: int = 0
     directories_offline: int = 0
     directories_filled: int = 0
     """Full ones that their broker has met, and waited for room in."""
-    """Of these, how many the broker has met: then it gave up what was in them."""
+    """Those of them that the broker has met: then it gave up what was in them."""
     descriptor_shortages: int = 0
     bits_flipped: int = 0
     """In logs of nodes that were stopped, and of leaders."""
@@ -188,7 +188,7 @@ class Figures:
     empty_aborts: int = 0
     """Right after a commit."""
     classic_transactions: int = 0
-    """Of version 1, that were committed."""
+    """Transactions of version 1 that were committed."""
     offsets_given_up: int = 0
     """By clients of version 1, which then aborted."""
     coordinators_moved: int = 0
@@ -199,7 +199,7 @@ class Figures:
     trace_hash: str = ""
 
     def add(self, other: Figures) -> None:
-        """Of another run; trace hashes are not added."""
+        """Add the figures of another run; trace hashes are not added."""
         for name in self.__slots__:
             if name != "trace_hash":
                 setattr(self, name, getattr(self, name) + getattr(other, name))

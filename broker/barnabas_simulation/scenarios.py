@@ -28,9 +28,10 @@ class Deed(Enum):
     LOSE_MACHINES = "lose machines"
     """Two nodes are gone with their disks; the one that neither leads the quorum nor, if it can be, the partition is left."""
     RECOVER = "recover"
-    """An operator begins the quorum anew from the survivor, by the code of `quorum recover`."""
+    """An operator begins the quorum again from the survivor, by the code of `quorum recover`."""
     ELECT = "elect"
-    """The operator says that the node's replica is the one to go on with, though the cluster cannot know it (unclean election)."""
+    """The operator says that the node's replica is the one to continue with, though the cluster cannot know it (unclean
+    election)."""
     NEW_MACHINE = "new machine"
     """One of the lost nodes is there again, with empty disks."""
     ADD_VOTER = "add voter"

@@ -28,7 +28,7 @@ from barnabas_wire.records.batch import CRC_START, iterate_batches
 
 TRY_AGAIN_S = 0.2
 TRIES_MAX = 50
-"""Of an operator, who asks again what was not done."""
+"""How often an operator asks at most for what was not done."""
 
 
 class ScenarioRun(Run, Protocol):
@@ -113,7 +113,7 @@ class Script(Faults):
     # -- whom ------------------------------------------------------------------------------------------------------
 
     async def _find(self, whom: Whom) -> SimulatedNode:
-        """Wait for it, for a moment: between two leaders nobody leads."""
+        """Wait for it, for a moment: between two leaders there is none."""
         for _ in range(TRIES_MAX):
             found = self._look_for(whom)
             if found is not None:
@@ -187,7 +187,7 @@ class Script(Faults):
         self._tell("fault", node, what, reasons.damaged_unseen(header.base_offset))
 
     def after_stop(self, node: NodeParts) -> None:
-        """See Faults.after_stop. Nobody is asked to stop here: a node that ended has no directory left that works."""
+        """See Faults.after_stop. No node is asked to stop here: a node that ended has no directory left that works."""
         self._tell("fault", node, f"Node {node.id} has ended by itself", reasons.NOTHING_ASKED)
         super().after_stop(node)
 

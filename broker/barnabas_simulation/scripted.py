@@ -1,8 +1,8 @@
 """A run of a bundled scenario, and its journal.
 
 May touch:  the virtual loop.         Must not touch: the real clock, real files, sockets.
-Invariants: one seed and one scenario give one journal, byte for byte, in any process; a broken law ends the run and stands in the
-            journal's last line.
+Invariants: one seed and one scenario give one journal, byte for byte, in any process; a broken law ends the run and is
+            in the journal's last line.
 Read next:  scenarios.py (what goes wrong), script.py (who does it), watch.py (what is written down); cluster.py (the run).
 
 Three combined nodes, one partition of three replicas, min.insync.replicas 2, one client that writes a few records a second with
@@ -83,7 +83,7 @@ class ScriptedRun(Cluster):
         self.watch.look()
 
     def journal(self) -> Journal:
-        """Run, and return what happened. Raises nothing for a broken law: that stands in the journal."""
+        """Run, and return what happened. Raises nothing for a broken law: that is in the journal."""
         is_kept, verdict = True, ""
         try:
             self.run()

@@ -58,7 +58,7 @@ class SmallFiles:
         self._random = random
         self._kinds = KINDS_OF.get(slant, ())
         self._copies: dict[str, dict[str, bytes]] = {}
-        """Of log directories as they were at their node's first crash: content by path."""
+        """The small files of log directories as they were at their node's first crash: content by path."""
 
     def keep(self, disk: SimulatedDisk, directories: Iterable[str]) -> None:
         """A node has crashed: its directories as they are may be put in their own place later, the first that held anything."""

@@ -446,7 +446,7 @@ class StreamEnd(asyncio.Transport):
 
 
 class _FirstSocket(SimulatedSocket):
-    """A transport's own: asyncio lets nobody else wait for its number."""
+    """A transport's own: asyncio lets no other code wait for its number."""
 
     def __init__(self, end: StreamEnd) -> None:
         super().__init__(end, end.own, end.peer)

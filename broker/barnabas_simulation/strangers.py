@@ -1,7 +1,7 @@
 """Other clients of Kafka listeners: a user whose rights come and go, a throttled one, wrong passwords, and bytes that are no requests.
 
 May touch:  the network, through sockets; the product's own asyncio client.   Must not touch: the parts of a node.
-Invariants: what a stranger sends costs nobody else anything, and gets the stranger nothing.
+Invariants: what a stranger sends costs no other client anything, and gets the stranger nothing.
 Read next:  listener_laws.py, who judges; client_calls.py; workload.py, whose clients come to the listeners too.
 """
 

@@ -21,25 +21,27 @@ from barnabas_simulation.sockets import StreamFaults
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30
 BEGUN_ANEW_SHARE = 0.25
-"""Of the seeds, in how many directories fail again and again while topics are deleted and made again, so that their logs are
-begun anew beside those of the same name that are out of reach."""
+"""The share of seeds in which directories fail again and again while topics are deleted and made again, so that their
+logs are begun again beside those of the same name that are out of reach."""
 KEPT_LONGER_SHARE = 0.15
-"""Of the seeds, in how many the topics keep for ever what the brokers' own settings would soon let go of, while brokers start
-out of everybody's reach."""
+"""The share of seeds in which the topics keep for ever what the brokers' own settings would soon let go of, while
+brokers start out of everybody's reach."""
 RETIRING_SHARE = 0.4
-"""Of the seeds, in how many records expire within moments, operators delete others, and a partition rests now and then."""
+"""The share of seeds in which records expire within moments, operators delete others, and a partition rests now and
+then."""
 SILENCE_SHARE = 0.3
-"""Of the seeds, in how many a slow follower keeps its place for so long that only its silence can cost it that."""
+"""The share of seeds in which a slow follower keeps its place for so long that only its silence can cost it that."""
 COMPACTING_SHARE = 0.25
-"""Of seeds with a compacted topic."""
+"""The share of seeds with a compacted topic."""
 TRANSACTING_SHARE = 0.2
-"""Of seeds with transactions."""
+"""The share of seeds with transactions."""
 COORDINATING_SHARE = 0.4
-"""Of seeds with transactions, in how many their coordinators are late and moved, and clients act on it."""
+"""The share of seeds with transactions in which their coordinators are late and moved, and clients act on it."""
 STARVING_SHARE = 0.25
-"""Of the seeds, in how many brokers run out of file descriptors now and then."""
+"""The share of seeds in which brokers run out of file descriptors now and then."""
 SETTING_SHARE = 0.15
-"""Of the seeds, in how many operators change min.insync.replicas and segment sizes of topics, while metadata lags on one node."""
+"""The share of seeds in which operators change min.insync.replicas and segment sizes of topics, while metadata lags on
+one node."""
 LISTENING_EVERY = 5
 """The last of so many seeds has clients that come to the brokers' Kafka listeners."""
 FORGETTING_MS = 100
@@ -80,7 +82,7 @@ class Slant(Enum):
     STREAMS = "streams"
     """As members, and they are of Streams' protocol."""
     HOSTS = "hosts"
-    """Two nodes stand on each of three hosts, which are lost whole, and nothing else goes wrong."""
+    """Two nodes are on each of three hosts, which are lost whole, and nothing else goes wrong."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -100,11 +102,11 @@ class CrashMoments:
     elected: float
     """A new leader was made: the new leader."""
     rolled: float
-    """A replica began another segment: who holds it, when records after the old one's end count."""
+    """A replica began another segment: a replica that holds it, when records after the old one's end count."""
     made_again: float
     """A topic was made again and holds a record: one of its replicas, before it has written another checkpoint."""
     isolated: float
-    """A node is cut off from all others: that node, which then starts while it hears from nobody."""
+    """A node is cut off from all others: that node, which then starts while it hears from no other."""
     delay_s: float
     """Most time between the moment and the crash."""
 
@@ -156,15 +158,15 @@ class CoordinatorTrouble:
     move_every_s: float = 0.0
     """Mean time between two leaders of coordinators' partitions that an operator moves; 0: none."""
     empty_aborts: float = 0.0
-    """Of the commits, how many are followed at once by an abort of a transaction in which nothing was written."""
+    """The share of commits that are followed at once by an abort of a transaction in which nothing was written."""
     eager: float = 0.0
-    """Of the transactions, how many begin at once after the one before."""
+    """The share of transactions that begin at once after the one before."""
     classic: float = 0.0
-    """Of the transactions, how many are of a client that speaks version 1 and takes its transactional id anew for each."""
+    """The share of transactions of a client that speaks version 1 and initializes its transactional id for each."""
     impatient: float = 0.0
-    """Of these, how many give up on their offsets soon, and abort."""
+    """The share of these that give up on their offsets soon, and abort."""
     copiers: int = 2
-    """Clients with transactions: while the coordinator keeps one waiting, others go on."""
+    """Clients with transactions: while the coordinator keeps one waiting, others continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,7 @@ class MemberTrouble:
     classic: float
     """The share of members that use the classic protocol."""
     sleeps: float
-    """Probability that a member is silent for about its session, and then goes on as if nothing had been."""
+    """Probability that a member is silent for about its session, and then continues as if nothing had been."""
     dies: float
     leaves: float
     slow: float
@@ -217,21 +219,23 @@ class Swarm:
     churn_topics: int = 0
     """How many such topics there are."""
     churn_replicas: int = 0
-    """Of such a topic. Of two each is eligible with the other in its absence: whatever it comes back with is looked at."""
+    """Replicas of such a topic. Of two each is eligible with the other in its absence: whatever it comes back with is
+    looked at."""
     replica_lag_ms: int
     replica_silence_ms: int
     replica_fetch_bytes: int
     logs: LogShape
     snapshot_after_bytes: int = WHOLE_LOG_BYTES
-    """Of metadata. WHOLE_LOG_BYTES makes none: then a broker that starts knows nothing before it has heard of a leader."""
+    """Bytes of metadata after which a snapshot is made. WHOLE_LOG_BYTES makes none: then a broker that starts knows
+    nothing before it has heard of a leader."""
     hosts: int = 0
-    """Hosts that the nodes stand on; 0: each on its own, which nobody names."""
+    """Hosts that the nodes are on; 0: each on its own, which has no name."""
     lose_host_every_s: float = 0.0
     """Mean time between two losses of a host, once all are back."""
     brokers_beside: int = 0
     """Nodes that do not vote in the beginning, so that there is somewhere to move partitions and votes to."""
     reassign_every_s: float = 0.0
-    """Mean time between two changes of who holds a partition, among them those that turn back; 0: nobody moves."""
+    """Mean time between two changes of a partition's replicas, among them those that turn back; 0: there are none."""
     throttle_bytes: int = 0
     """Bytes/s at which moving is throttled, now and then; 0: never."""
     change_voters_every_s: float = 0.0
@@ -240,12 +244,12 @@ class Swarm:
     break_every_s: float = 0.0
     """Mean time between two directories that fail, or fill up, under a running broker; 0: none does."""
     full_share: float = 0.0
-    """Of these, how many are full; the others answer nothing but errors."""
+    """The share of these that are full; the others answer nothing but errors."""
     repair_s: float = FOREVER_S
     """Mean time until somebody stops the broker to mend its directory; FOREVER_S: not before everything heals."""
     works_again: float = 0.0
     """Probability that a directory which failed works again, with all that it held, when its broker starts for any other reason,
-    as where a cable was loose. Then a log may be in it that was begun anew in another directory meanwhile."""
+    as where a cable was loose. Then a log may be in it that was begun again in another directory meanwhile."""
     stop_every_s: float = 0.0
     """Mean time between two clean stops; 0: there are none."""
     haunt_every_s: float = 0.0
@@ -256,15 +260,15 @@ class Swarm:
     set_minimum_every_s: float = 0.0
     """Mean time between two changes of a topic's min.insync.replicas or segment size; 0: there are none."""
     replicas: int = 3
-    """Of the topic that stays, when it is made."""
+    """Replicas of the topic that is never deleted, when it is made."""
     metadata_lag_s: float = 0.0
     """Most time by which one node at a time hears later of the metadata than it could; 0: none does."""
     late_answer_s: float = 0.0
     """Most time by which the answer to an ISR proposal is late; 0: none is."""
     delete_records_every_s: float = 0.0
-    """Mean time between two deletions of records from the beginning of a partition; 0: nobody asks for it."""
+    """Mean time between two deletions of records from the beginning of a partition; 0: there are none."""
     rest_s: float = 0.0
-    """How long a partition rests at most, again and again, in which nobody writes to it; 0: it does not."""
+    """How long a partition rests at most, again and again, in which no producer writes to it; 0: it does not."""
     starve_every_s: float = 0.0
     """Mean time between two spans in which one broker has no file descriptor left for its logs; 0: there are none."""
     starve_s: float = 0.0
@@ -281,7 +285,8 @@ class Swarm:
     """Most time from one lane of a node to the other: the thread there must be woken, and may be busy."""
     coordinators: CoordinatorTrouble = CoordinatorTrouble()
     streams: StreamFaults | None = None
-    """How bad the connections of clients are; None: nobody connects, clients hand their requests to the parts behind the listeners."""
+    """How bad the connections of clients are; None: there are none, clients hand their requests to the parts behind the
+    listeners."""
     members: MemberTrouble | None = None
     """Members of a group that come to the listeners, in place of all others; None: there are none."""
 
@@ -520,7 +525,7 @@ class Swarm:
             set_minimum_every_s=random.choice([0.2, 0.5]),
             brokers_beside=max(
                 self.brokers_beside, 1
-            ),  # nobody's commit waits for one that does not vote, however late it hears
+            ),  # no commit waits for one that does not vote, however late it hears
             replicas=random.choice([2, 2, 3]),
             metadata_lag_s=random.choice([0.0, 0.3, 1.2, 1.2]),
             late_answer_s=random.choice([0.0, 0.3, 1.5]),

@@ -28,7 +28,7 @@ class Outcome(Enum):
 
 
 class Write(NamedTuple):
-    """One value, which nobody writes twice."""
+    """One value, which is never written twice."""
 
     partition: str
     value: str
@@ -46,7 +46,7 @@ class Transaction:
     consumed: tuple[str, ...] = ()
     """Values that it was made from."""
     offsets: Mapping[str, int] = field(default_factory=dict)
-    """By input partition, where its group goes on if it commits."""
+    """By input partition, the offset that its group continues from if it commits."""
     outcome: Outcome
     ended_at: float
     """When the client asked for its end."""
@@ -62,7 +62,7 @@ class TransactionHistory:
     read: Mapping[str, Sequence[str]]
     """By partition, the values that a reader of committed data found."""
     offsets: Mapping[str, int] = field(default_factory=dict)
-    """By input partition, where the group stands."""
+    """By input partition, the group's committed offset."""
 
 
 class Violation(NamedTuple):
@@ -127,7 +127,8 @@ def _out_of_order(history: TransactionHistory) -> Iterator[Violation]:
 
 
 def _offsets_apart(history: TransactionHistory, read: set[str]) -> Iterator[Violation]:
-    """Where a group stands, some visible transaction put it, and none put it further. One that wrote nothing may have done so."""
+    """The offset of a group was set by some visible transaction, and none set it further. One that wrote nothing may
+    have done so."""
     for partition in sorted({name for transaction in history.transactions for name in transaction.offsets}):
         stands = history.offsets.get(partition, 0)
         visible = [

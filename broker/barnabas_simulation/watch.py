@@ -91,7 +91,7 @@ class Watch:
         self._flushed[node.id] = NOBODY
 
     def forget(self, offset: int) -> None:
-        """The quorum begins anew from a log that ends there: what was decided behind it was never decided."""
+        """The quorum begins again from a log that ends there: what was decided behind it was never decided."""
         if self._image.offset >= offset:
             self._image = MetadataImage.EMPTY
 
@@ -163,7 +163,7 @@ class Watch:
         return tuple(sorted((*network.cut_links, *network.unheard)))
 
     def _flushed_of(self, members: Collection[int]) -> dict[int, int]:
-        """Of those that are up and hold a replica."""
+        """The flushed end, by broker, of those that are up and hold a replica."""
         return {
             member: found.flushed_end
             for member in sorted(members)
@@ -222,7 +222,7 @@ class Watch:
         lives = {int(broker.id): broker.epoch for broker in newest.cluster.brokers.values()}
         serving = {int(broker.id) for broker in newest.cluster.brokers.values()} - fenced
         for broker in sorted(fenced - self._known_fenced):
-            # who has just registered is fenced too, until it has caught up
+            # a broker that has just registered is fenced too, until it has caught up
             if broker in self._served:
                 led_by = NOBODY if registration is None else registration.leader
                 reason = reasons.fence(

@@ -135,7 +135,7 @@ class Client:
         self._on_acknowledged(producer, ids, outcome)
 
     async def _rest(self) -> None:
-        """All producers of the partition at once, so that nobody writes to it."""
+        """All producers of the partition at once, so that none writes to it."""
         random, now_s = self._cluster.random, self._cluster.loop.time()
         if now_s > max(self._works_until_s, self._rests_until_s):
             self._rests_until_s = now_s + random.random() * self._rest_s

@@ -82,7 +82,7 @@ class SimulatedLane:
 
 
 class NoProbe:
-    """Nobody can be looked at from outside: the grace and the session decide."""
+    """No node can be looked at from outside: the grace and the session decide."""
 
     async def is_refused(self, endpoints: Any) -> bool:
         """See BrokerProbe."""
@@ -90,7 +90,7 @@ class NoProbe:
 
 
 class ListenersUnasked:
-    """A broker's Kafka listeners where nobody connects: who calls asks whether it is served. Meets KafkaListeners."""
+    """A broker's Kafka listeners without connections: a caller asks whether it is served. Meets KafkaListeners."""
 
     def __init__(self) -> None:
         self.stats = NetworkStats()
@@ -103,7 +103,7 @@ class ListenersUnasked:
         registry.load_handlers()
 
     def listen(self) -> None:
-        """See KafkaListeners. Whoever calls now is told at once that nobody answers."""
+        """See KafkaListeners. Whoever calls now is told at once that no process answers."""
 
     async def run(self, *, wait_open: Callable[[], Awaitable[None]] | None = None) -> None:
         """See KafkaListeners."""
@@ -120,7 +120,7 @@ class ListenersUnasked:
         self.is_for_brokers_only = not is_wanted
 
     def apply_quotas(self, image: QuotasImage) -> None:
-        """See KafkaListeners. Nobody is throttled."""
+        """See KafkaListeners. No client is throttled."""
 
 
 SimulatedListeners = ListenersUnasked | KafkaServer
@@ -141,7 +141,7 @@ class SimulatedServers:
         await _for_ever()
 
     async def close(self) -> None:
-        """See Servers. A node that has ended is reached by nobody (SimulatedNode.is_up)."""
+        """See Servers. A node that has ended cannot be reached (SimulatedNode.is_up)."""
 
 
 class SimulatedWorld:
@@ -182,7 +182,7 @@ class SimulatedWorld:
         return 0.0
 
     def address_towards(self, servers: Sequence[tuple[str, int]]) -> str:
-        """See World. Nobody listens on every address."""
+        """See World. No simulated listener has a wildcard address."""
         return "simulated"
 
     async def discover_quorum(
