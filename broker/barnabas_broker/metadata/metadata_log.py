@@ -252,7 +252,7 @@ class MetadataLog:
         """See RaftLog.lost_end."""
         return self._lost_end
 
-    def note_regained(self) -> None:
+    async def note_regained(self) -> None:
         """See RaftLog.note_regained."""
         if self._lost_end != UNKNOWN_END:
             logger.warning(
@@ -261,6 +261,9 @@ class MetadataLog:
         elif self.end_offset:
             logger.info("the metadata log has caught up, up to offset %d", self.end_offset)
         self._lost_end = None
+        last = self._marks.last
+        if last is not None and self._marks.is_begun:
+            await self._disk.flush([await self._noted(last._replace(lost=None))])
 
     @property
     def hard_state(self) -> HardState:

@@ -321,7 +321,7 @@ async def carry_out(
         )
         gaps = data_batch([encode(plan.record)], base_offset=voters.end_offset, epoch=plan.epoch, timestamp_ms=now_ms)
         if log.lost_end is not None:
-            log.note_regained()  # given up: it is not missed in the new incarnation
+            await log.note_regained()  # given up: it is not missed in the new incarnation
         log.append([voters, gaps])
         await log.flush()
     finally:

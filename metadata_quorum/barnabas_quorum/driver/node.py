@@ -404,7 +404,9 @@ class QuorumNode:
     async def _obey(self, ready: Ready) -> None:
         """Persist, write, speak: in this order (raft/messages.py, Ready)."""
         log = self._log
-        self._note_regained()
+        if self._core.lost_end is None and log.lost_end is not None:
+            # Before it speaks in its own name: a leader that has heard that may make it a voter, and then needs its vote.
+            await log.note_regained()
         if ready.hard_state is not None:
             await log.save_hard_state(ready.hard_state)
         if ready.truncate_to is not None:
@@ -477,7 +479,6 @@ class QuorumNode:
         core = self._core
         for proposed_s in self._proposals.committed():
             self.stats.commit_s.observe(self._now_s() - proposed_s)
-        self._note_regained()
         self._standing_watch.note(now_s=self._now_s())
         self._snapshots.drop_stale_part()
         role = core.role
@@ -488,11 +489,6 @@ class QuorumNode:
             self._proposals.forget_uncommitted()
             if not isinstance(role, Resigned) or not role.resend_ms:
                 self._resigned.set()
-
-    def _note_regained(self) -> None:
-        """Before anything is written that the mark of its flush would call part of a damaged log."""
-        if self._core.lost_end is None and self._log.lost_end is not None:
-            self._log.note_regained()
 
     async def _clean_for_ever(self) -> None:
         while True:

@@ -66,8 +66,8 @@ class RaftLog(Protocol):
         """Where the log ended before its disk damaged it, until it reaches that far again (damage.py); None if undamaged."""
         ...
 
-    def note_regained(self) -> None:
-        """The log reaches that far again: `lost_end` is None from now on, durably with the next flush."""
+    async def note_regained(self) -> None:
+        """The log reaches that far again: `lost_end` is None from now on. Durable on return."""
         ...
 
     async def save_hard_state(self, state: HardState) -> None:

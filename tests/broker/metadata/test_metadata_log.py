@@ -50,7 +50,7 @@ async def begin(log: MetadataLog) -> None:
     """The quorum begins with this new log."""
     assert log.lost_end == UNKNOWN_END
     await log.save_hard_state(BEGUN)
-    log.note_regained()
+    await log.note_regained()
 
 
 def batches(*places: tuple[int, int, int]) -> list[StoredBatch]:
@@ -117,7 +117,7 @@ async def test_an_empty_log_is_a_new_one_only_if_its_disk_says_that_the_quorum_b
     await log.close()
     log = await opened(tmp_path / "a")
     assert (log.end_offset, log.lost_end) == (2, UNKNOWN_END), "it was being filled again"
-    log.note_regained()
+    await log.note_regained()
     await log.close()
     log = await opened(tmp_path / "a")
     assert (log.end_offset, log.lost_end) == (2, None)
@@ -218,7 +218,7 @@ async def test_damage_to_flushed_records_is_no_unfinished_write(tmp_path: Path) 
     assert log.lost_end == LogEnd(Epoch(4), Offset(7)), "a second restart still knows"
     log.append(batches(*LOG)[1:])
     await log.flush()
-    log.note_regained()
+    await log.note_regained()
     await log.close()
     log = await opened(tmp_path)
     assert (log.end_offset, log.lost_end) == (7, None)

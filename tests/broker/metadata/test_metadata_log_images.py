@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -123,3 +124,15 @@ async def test_a_damaged_directory_is_refused_or_gives_what_was_written(voters: 
             assert log.end_offset == 7, f"{what}: the log ends at {log.end_offset}"
         await log.close()
     assert opens > 500 and refusals > 20
+
+
+async def test_a_replica_that_has_caught_up_is_whole_after_a_power_cut_too() -> None:
+    """A leader that has heard it in its own name makes it a voter, and the two may need its vote."""
+    disk = disk_of({path: data for path, data in (await written()).items() if not path.endswith(QUORUM_STATE_FILE)})
+    log = await opened(disk, VOTERS)
+    assert log.lost_end == UNKNOWN_END
+    await log.save_hard_state(VOTED)
+    await log.note_regained()
+    for seed in range(8):
+        again = await opened(disk.crash(Random(seed)), VOTERS)
+        assert again.lost_end is None

@@ -49,7 +49,7 @@ def survivor(path: Path, node: int, *, records: int, epoch: int = 4) -> Path:
     async def fill() -> None:
         log = await MetadataLog.open(disk=RealDisk(), metadata_directory=str(path), now_ms=0)
         await log.save_hard_state(HardState(Epoch(epoch), NO_BROKER, None, True))
-        log.note_regained()
+        await log.note_regained()
         for offset in range(records):
             log.append([data_batch([b"x"], base_offset=Offset(offset), epoch=Epoch(epoch), timestamp_ms=5)])
         await log.flush()
