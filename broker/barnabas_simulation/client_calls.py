@@ -4,7 +4,7 @@ May touch:  the network, or the product's own asyncio client; replica managers o
             client makes of an answer.
 Invariants: one attempt a call; what is lost on its way is None, as what came too late is; whoever is answered is answered in order and in
             time, and with nothing that its user has no right to.
-Read next:  workload.py, whose clients call; sockets.py; listener_laws.py, who judges.
+Read next:  workload.py and transactions.py, whose clients call; sockets.py; listener_laws.py, who judges.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from barnabas_quorum.records_security import AclOperation
+from barnabas_quorum.records_security import AclOperation, AclResourceType
 from barnabas_replication.leader.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_simulation.listener_laws import CLIENTS_PORT, PASSWORDS, ListenerLaws
 from barnabas_simulation.network import Cut, read_out
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Read, Run
+from barnabas_simulation.run import Ask, Read, Run
 from barnabas_simulation.sockets import CALLER
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.metadata import (
@@ -76,7 +76,9 @@ class DirectCalls:
 
         return await self._call("Produce", leader, handle)
 
-    async def read(self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch) -> Read | None:
+    async def read(
+        self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> Read | None:
         """See Calls."""
 
         async def handle(node: NodeParts) -> FetchOutcome:
@@ -84,30 +86,54 @@ class DirectCalls:
             spec = FetchPartitionSpec(
                 of.topic, partition=of.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
             )
-            node.replicas.fetches.fetch(FetchSpec(), [spec], answer.set_result)
+            node.replicas.fetches.fetch(FetchSpec(is_read_committed=is_read_committed), [spec], answer.set_result)
             (outcome,) = await answer
             return outcome
 
         answer = await self._call("Read", leader, handle)
-        return None if answer is None else Read(answer.error, answer.log_start_offset, read_out(answer))
+        if answer is None:
+            return None
+        return Read(answer.error, answer.log_start_offset, read_out(answer), answer.aborted)
 
-    async def list_latest(self, leader: BrokerId, of: TopicPartition, epoch: Epoch) -> int | None:
+    async def list_latest(
+        self, leader: BrokerId, of: TopicPartition, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> int | None:
         """See Calls."""
 
         async def handle(node: NodeParts) -> int:
-            return list_offset(node.replicas.hosted.leader_partition(of, epoch), LATEST_TIMESTAMP).offset
+            led = node.replicas.hosted.leader_partition(of, epoch)
+            return list_offset(led, LATEST_TIMESTAMP, is_read_committed=is_read_committed).offset
 
         return await self._call("ListOffsets", leader, handle)
 
+    async def ask(self, broker: BrokerId, ask: Ask, *, patience_s: float | None = None) -> Any:
+        """See Calls."""
+        try:
+            return await self._exchange(ask.kind, broker, ask.handle, is_copied=ask.is_copied, patience_s=patience_s)
+        except KafkaError as error:
+            return _known(error)
+
     async def _call(self, kind: str, leader: BrokerId, handle: Callable[[NodeParts], Awaitable[T]]) -> T | None:
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                answer: T = await self._network.exchange(kind, self, leader, handle)  # type: ignore[arg-type]
+            return await self._exchange(kind, leader, handle)
+        except KafkaError as error:
+            _known(error)
+            return None
+
+    async def _exchange(
+        self,
+        kind: str,
+        broker: BrokerId,
+        handle: Callable[[NodeParts], Awaitable[T]],
+        *,
+        is_copied: bool = True,
+        patience_s: float | None = None,
+    ) -> T | None:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S if patience_s is None else patience_s):
+                answer: T = await self._network.exchange(kind, self, broker, handle, is_copied=is_copied)  # type: ignore[arg-type]
                 return answer
         except (Cut, TimeoutError):
-            return None
-        except KafkaError as error:
-            assert error.code != ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)
             return None
 
 
@@ -129,7 +155,7 @@ class ListenerCalls:
     async def produce(self, leader: BrokerId, to: TopicPartition, batch: bytes) -> AppendOutcome | None:
         """See Calls."""
         request = produce_request(to, batch, acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS)
-        asked = self._laws.asked(self._user, leader, AclOperation.WRITE)
+        asked = self._laws.asked(self._user, leader, AclResourceType.TOPIC, AclOperation.WRITE)
         response = await self.call(leader, request, version_max=PRODUCE_BY_NAME_VERSION_MAX)
         if response is None:
             return None
@@ -140,13 +166,15 @@ class ListenerCalls:
             return None
         return AppendOutcome(to.topic, to.partition, error, Offset(entry.base_offset))
 
-    async def read(self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch) -> Read | None:
+    async def read(
+        self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> Read | None:
         """See Calls."""
         wait_ms = self._run.random.choice((0, WAIT_MS_MAX))
         wanted = FetchRequestPartition(
             of.topic, of.partition, current_leader_epoch=epoch, fetch_offset=offset, max_bytes=FETCH_BYTES
         )
-        asked = self._laws.asked(self._user, leader, AclOperation.READ)
+        asked = self._laws.asked(self._user, leader, AclResourceType.TOPIC, AclOperation.READ)
         response = await self._over(
             leader,
             lambda connection: connection.fetch(
@@ -155,6 +183,7 @@ class ListenerCalls:
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=FETCH_BYTES,
+                isolation_level=int(is_read_committed),
                 timeout_s=self._patience_s,
             ),
         )
@@ -164,11 +193,13 @@ class ListenerCalls:
         error = _error_of(got.error_code)
         if not self._laws.judge(asked, error, f"{len(got.records)} bytes of records"):
             return None
-        return Read(error, got.log_start_offset, bytes(got.records))
+        return Read(error, got.log_start_offset, bytes(got.records), got.aborted_transactions or ())
 
-    async def list_latest(self, leader: BrokerId, of: TopicPartition, epoch: Epoch) -> int | None:
+    async def list_latest(
+        self, leader: BrokerId, of: TopicPartition, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> int | None:
         """See Calls."""
-        request = list_offsets_request({of: LATEST_TIMESTAMP})
+        request = list_offsets_request({of: LATEST_TIMESTAMP}, is_read_committed=is_read_committed)
         request.topics[0].partitions[0].current_leader_epoch = epoch
         response = await self.call(leader, request)
         if response is None:
@@ -176,14 +207,36 @@ class ListenerCalls:
         found, _ = read_listed_offsets(response)
         return found[of].offset if of in found else None
 
-    async def call(self, broker: BrokerId, request: Any, *, version_max: int | None = None) -> Any:
-        """Any request; its answer, with the errors in it, or None."""
+    async def ask(self, broker: BrokerId, ask: Ask, *, patience_s: float | None = None) -> Any:
+        """See Calls."""
+        asked = [self._laws.asked(self._user, broker, *right) for right in ask.rights]
+
+        async def send(request: Any, version_max: int) -> Any:
+            response = await self.call(broker, request, version_max=version_max, patience_s=patience_s)
+            if response is None:
+                raise Cut(f"broker {broker} has not answered {ask.kind}")
+            return response
+
+        error: KafkaError | None = None
+        try:
+            answer = await ask.send(send)
+        except Cut:
+            return None
+        except KafkaError as refusal:
+            answer = error = _known(refusal)
+        return answer if all(self._laws.judge(each, error, ask.kind) for each in asked) else None
+
+    async def call(
+        self, broker: BrokerId, request: Any, *, version_max: int | None = None, patience_s: float | None = None
+    ) -> Any:
+        """Any request; its answer, with the errors in it, or None. patience_s: seconds; None: as for any other call."""
 
         def send(connection: AioConnection) -> Awaitable[Any]:
             version = connection.version_for(request.API_KEY)
             if version_max is not None:
                 version = min(version, version_max)
-            return connection.call(request, version=version, timeout_s=self._patience_s)
+            timeout_s = self._patience_s if patience_s is None else patience_s
+            return connection.call(request, version=version, timeout_s=timeout_s)
 
         return await self._over(broker, send)
 
@@ -224,6 +277,11 @@ class ListenerCalls:
 
 
 def _error_of(code: int) -> KafkaError | None:
-    error = KafkaError.of(known_code(code), "") if code else None
-    assert error is None or error.code != ErrorCode.UNKNOWN_SERVER_ERROR, "a handler failed"
+    return _known(KafkaError.of(known_code(code), "")) if code else None
+
+
+def _known(error: KafkaError) -> KafkaError:
+    """The error, unless a handler failed."""
+    if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        raise LawBroken("a broker knows what is wrong", repr(error)) from error
     return error

@@ -8,6 +8,7 @@ Read next:  client_calls.py and strangers.py, whose clients are judged; sockets.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from barnabas_quorum.image.acls import AccessControlEntry
@@ -32,7 +33,12 @@ ANSWERED_S = 20.0
 """Within which any request is: a produce waits 1.5 s for replicas, a throttle is over in some seconds."""
 BLAMELESS = frozenset({"client", "shutdown", "cut_off", "short_read"})
 """Why a broker may end the connection of a client that keeps to the protocol: a reader's file may be cut before its bytes are sent."""
-NOT_ALLOWED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+NOT_ALLOWED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AclResourceType.TOPIC,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AclResourceType.GROUP,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AclResourceType.TRANSACTIONAL_ID,
+}
+"""For want of a right to what."""
 
 
 class Moment(NamedTuple):
@@ -49,6 +55,7 @@ class Asked(NamedTuple):
     """What somebody asked for, and when."""
 
     user: str
+    resource: AclResourceType
     operation: AclOperation
     moment: Moment
 
@@ -70,7 +77,7 @@ class ListenerLaws:
         that sent what is no request; requests to a life of a broker that had ended without a word."""
         self._run = run
         self._topic = topic
-        self._rights: dict[tuple[BrokerId, int, str, AclOperation], _Right] = {}
+        self._rights: dict[tuple[BrokerId, int, str, AclResourceType, AclOperation], _Right] = {}
         self._seen: dict[BrokerId, Any] = {}
         self._reasons: dict[tuple[BrokerId, int], Counter[str]] = {}
 
@@ -81,10 +88,11 @@ class ListenerLaws:
         node, loop = self._run.network.nodes[broker], self._run.loop
         return Moment(broker, node.life, node.is_serving, loop.time(), loop.stood_still_s)
 
-    def asked(self, user: str, broker: BrokerId, operation: AclOperation) -> Asked:
-        """A request to this broker leaves, for which the user needs a right to the topic. What becomes of that is noted from now on."""
-        self._right(user, broker, operation)
-        return Asked(user, operation, self.now(broker))
+    def asked(self, user: str, broker: BrokerId, resource: AclResourceType, operation: AclOperation) -> Asked:
+        """A request to this broker leaves, for which the user needs a right to the topic, or to all that there are of another resource.
+        What becomes of that is noted from now on."""
+        self._right(user, broker, resource, operation)
+        return Asked(user, resource, operation, self.now(broker))
 
     def look(self) -> None:
         """After each turn: what does each broker know of rights?"""
@@ -92,31 +100,32 @@ class ListenerLaws:
             if node.is_up and (image := node.cache.image) is not self._seen.get(node.id):
                 self._seen[node.id] = image
                 now_s = self._run.loop.time()
-                for (broker, life, user, operation), right in self._rights.items():
+                for (broker, life, *what), right in self._rights.items():
                     if broker == node.id and life == node.life:
-                        self._note(right, user, operation, image.acls.entries.values(), now_s)
+                        self._note(right, what, image.acls.entries.values(), now_s)
 
-    def _right(self, user: str, broker: BrokerId, operation: AclOperation) -> _Right:
+    def _right(self, user: str, broker: BrokerId, resource: AclResourceType, operation: AclOperation) -> _Right:
         node = self._run.network.nodes[broker]
-        key = broker, node.life, user, operation
+        key = broker, node.life, user, resource, operation
         if key not in self._rights:
             right = self._rights[key] = _Right()
             if node.is_up:
-                self._note(right, user, operation, node.cache.image.acls.entries.values(), self._run.loop.time())
+                what = user, resource, operation
+                self._note(right, what, node.cache.image.acls.entries.values(), self._run.loop.time())
         return self._rights[key]
 
-    def _note(self, right: _Right, user: str, operation: AclOperation, entries: Any, now_s: float) -> None:
-        was_given, right.is_given = right.is_given, any(self._gives(entry, user, operation) for entry in entries)
+    def _note(self, right: _Right, what: Sequence[Any], entries: Any, now_s: float) -> None:
+        was_given, right.is_given = right.is_given, any(self._gives(entry, *what) for entry in entries)
         if was_given and not right.is_given:
             right.given_until_s = now_s
         elif right.is_given and not was_given:
             right.lacked_until_s = now_s
 
-    def _gives(self, entry: AccessControlEntry, user: str, operation: AclOperation) -> bool:
+    def _gives(self, entry: AccessControlEntry, user: str, resource: AclResourceType, operation: AclOperation) -> bool:
         return (
             entry.principal == f"User:{user}"
             and entry.permission is AclPermission.ALLOW
-            and entry.resource_type is AclResourceType.TOPIC
+            and entry.resource_type is resource
             and entry.resource_name in ("*", self._topic)
             and entry.operation in (operation, AclOperation.ALL)
         )
@@ -124,11 +133,11 @@ class ListenerLaws:
     def judge(self, asked: Asked, error: KafkaError | None, given: str) -> bool:
         """An answer came. False: for want of rights, which may come. Raises LawBroken."""
         moment = asked.moment
-        right = self._right(asked.user, moment.broker, asked.operation)
-        is_denied = error is not None and error.code in NOT_ALLOWED
+        right = self._right(asked.user, moment.broker, asked.resource, asked.operation)
+        is_denied = error is not None and NOT_ALLOWED.get(error.code) is asked.resource
         if self._run.network.nodes[moment.broker].life != moment.life:
             return not is_denied  # its last words; what it knew is forgotten
-        who = f"{asked.user} at broker {moment.broker}, {asked.operation.name}"
+        who = f"{asked.user} at broker {moment.broker}, {asked.operation.name} {asked.resource.name}"
         if is_denied:
             self.denied += 1
             if right.is_given and right.lacked_until_s < moment.at_s:

@@ -7,12 +7,13 @@ Read next:  cluster.py, which meets Run; faults.py (Trouble), invariants.py (Jud
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.records_security import AclOperation, AclResourceType
 from barnabas_replication.requests import AppendOutcome
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.network import Network
@@ -31,6 +32,26 @@ class Read(NamedTuple):
     error: KafkaError | None
     log_start_offset: int
     data: bytes
+    aborted: Sequence[tuple[int, int]] = ()
+    """(producer id, first offset) of transactions in there that were aborted, for readers of committed data."""
+
+
+Send = Callable[[Any, int], Awaitable[Any]]
+"""Sends a request, in a version up to the one given, and returns the answer. Raises Cut: lost, or late."""
+
+
+class Ask(NamedTuple):
+    """One thing that a client asks a broker for, in the words of both ways. Either raises KafkaError where that is refused."""
+
+    kind: str
+    handle: Callable[[NodeParts], Awaitable[Any]]
+    """Past the listener: carried out by the parts behind it."""
+    send: Callable[[Send], Awaitable[Any]]
+    """Through the listener: sent, and what came back read."""
+    rights: Sequence[tuple[AclResourceType, AclOperation]]
+    """What its user needs for it."""
+    is_copied: bool = True
+    """Whether it may arrive twice, past the listener."""
 
 
 class Calls(Protocol):
@@ -39,11 +60,21 @@ class Calls(Protocol):
     async def produce(self, leader: BrokerId, to: TopicPartition, batch: bytes) -> AppendOutcome | None:
         """Append one batch to all in-sync replicas."""
 
-    async def read(self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch) -> Read | None:
+    async def read(
+        self, leader: BrokerId, of: TopicPartition, offset: int, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> Read | None:
         """Read on from an offset."""
 
-    async def list_latest(self, leader: BrokerId, of: TopicPartition, epoch: Epoch) -> int | None:
+    async def list_latest(
+        self, leader: BrokerId, of: TopicPartition, epoch: Epoch, *, is_read_committed: bool = False
+    ) -> int | None:
         """The end of what is committed."""
+
+    async def ask(self, broker: BrokerId, ask: Ask, *, patience_s: float | None = None) -> Any:
+        """The answer, or the error of one that was refused; None: lost, late, or a right that the broker has not heard of yet.
+
+        patience_s: seconds to wait for it at most; None: as long as for any other call.
+        """
 
 
 class Judge(Protocol):

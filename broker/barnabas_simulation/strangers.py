@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from barnabas_coordination.transaction.state import Producer
 from barnabas_quorum.records_security import AclOperation, AclPermission, AclResourceType
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
 from barnabas_simulation.group_members import PATIENCE_S as MEMBER_PATIENCE_S
@@ -22,19 +24,30 @@ from barnabas_simulation.listener_laws import (
     CLIENTS_PORT,
     LET_IN,
     PASSWORDS,
+    RIGHT,
     ListenerLaws,
 )
 from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Run
+from barnabas_simulation.run import Ask, Run
 from barnabas_simulation.sockets import CALLER, SimulatedSockets, StreamFaults
 from barnabas_simulation.swarm import MemberTrouble
+from barnabas_simulation.transaction_calls import (
+    TransactionalClient,
+    add_offsets,
+    add_partition,
+    commit_offset,
+    end,
+    initialize,
+    prepare,
+    write,
+)
 from barnabas_simulation.workload import Client
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.security import ClientSecurity, SaslLogin
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import BrokerId, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
@@ -59,6 +72,10 @@ HOSTILE_S = 5.0
 SLOW_BYTES_PER_S = 120.0
 """The quota of the throttled user: a batch of one record takes about a second of it."""
 GROUP = "readers"
+TRANSACTIONAL_IDS = ("copier-0", "copier-1", "nobody's")
+"""What a guest reaches for."""
+HOSTILE_MS = 1_000
+"""The time-out of a transaction that nobody may begin."""
 SALT = b"a pinch of salt."
 ITERATIONS = 4096
 LARGEST = 0x7FFF_FFFF
@@ -136,6 +153,8 @@ class Listening:
             _acl(AclResourceType.TOPIC, "*", "slow", AclOperation.ALL),
             *(_acl(AclResourceType.TOPIC, self._topic, "guest", each) for each in GUEST),
         ]
+        if self._run.swarm.is_transacting:
+            everything.append(_acl(AclResourceType.TRANSACTIONAL_ID, "*", "app", AclOperation.ALL))
         salted = _salted(PASSWORDS["app"])
         await self._insist(
             AlterUserScramCredentialsRequest(upsertions=[ScramCredentialUpsertion("app", 1, ITERATIONS, SALT, salted)]),
@@ -154,7 +173,10 @@ class Listening:
             self.members.start()
             return
         spawn = self._run.network.spawn
-        for work in (self._change_rights(), self._come_uninvited(), self._commit()):
+        works = [self._change_rights(), self._come_uninvited(), self._commit()]
+        if self._run.swarm.is_transacting:
+            works.append(self._reach_for_transactions())
+        for work in works:
             self._busy += 1
             spawn(work)
 
@@ -283,6 +305,34 @@ class Listening:
             raise LawBroken(ALONE, f"{what} is answered by broker {node.id}: {bytes(stranger.received)!r}")
         self.laws.ended += stranger.lost.done() and not is_cut
         transport.abort()
+
+    async def _reach_for_transactions(self) -> None:
+        """As the guest, who has no right to a transactional id: ask for what the owner of one may ask for."""
+        random = self._run.random
+        calls = ListenerCalls(self._run, self.laws, "guest", "PLAIN")
+        client = TransactionalClient(random.choice(TRANSACTIONAL_IDS), Producer(random.randrange(10), 0))
+        to = TopicPartition(self._topic, 0)
+        asks = (
+            initialize(client.name, timeout_ms=HOSTILE_MS, counted=lambda: nullcontext(0)),
+            add_partition(client, to),
+            add_offsets(client, GROUP, to),
+            write(client, to, b""),
+            commit_offset(client, GROUP, to, 1),
+            prepare(client),
+            end(client, is_commit=False),
+        )
+        while await self._pause(PAUSE_S):
+            node = self._serving()
+            if node is not None:
+                await self._is_refused(calls, node, random.choice(asks))
+        self._busy -= 1
+
+    async def _is_refused(self, calls: ListenerCalls, node: NodeParts, ask: Ask) -> None:
+        answer = await calls.ask(node.id, ask)
+        if answer is not None:
+            raise LawBroken(
+                RIGHT, f"{ask.kind} of the guest at broker {node.id}: {answer!r}, without a right to the id"
+            )
 
     # -- the group -------------------------------------------------------------------------------------------------
 

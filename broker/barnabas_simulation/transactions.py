@@ -1,10 +1,10 @@
 """Transactions in the simulated cluster: copiers, their zombies, readers of committed data, and what must be true of all in the end.
 
-May touch:  the network, the coordinators and replica managers of nodes through it.   Must not touch: the laws of others.
+May touch:  coordinators and partition leaders, through client_calls.py.   Must not touch: the laws of others.
 Invariants: a value is written once; a reader never sees one whose commit nobody has asked for; who holds its transactional id and is
             within its time-out is refused nothing for good; what its coordinator holds for over is open nowhere; in the end no
             transaction is open and the model of transaction_model.py explains what was read.
-Read next:  transaction_model.py, which judges; broker/barnabas_coordination/transaction/.
+Read next:  transaction_calls.py, what they ask for; transaction_model.py, which judges; broker/barnabas_coordination/transaction/.
 
 A copier reads the numbers from where its group stands, writes one value for each, and commits values and offsets together. Nobody
 writes the numbers: the offset is the number. So a lost or doubled commit of offsets shows as a number that is copied never or twice.
@@ -14,37 +14,46 @@ first, as those of Spark's sink, and wait for their decision longer than their t
 Clients speak transaction.version 2: under version 1 a late copy of a request may end the next transaction (see the model), and this
 network makes such copies. Some speak version 1 all the same, where the coordinators are troubled (swarm.py): they send no copies, and take
 their transactional id anew for each transaction. Now and then such a one gives up on its offsets and aborts, as clients do whose
-request takes too long; what it has asked for is still under way then.
+request takes too long; what it has asked for is still under way then. All come through the Kafka listeners where their seed's other clients
+do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from barnabas_coordination.group.messages import MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_coordination.group.service import OFFSETS_TOPIC
-from barnabas_coordination.shard import Writer
 from barnabas_coordination.transaction.service import TRANSACTION_TOPIC
-from barnabas_coordination.transaction.state import AT_REST, CLASSIC, EPOCH_PER_TRANSACTION, Producer
-from barnabas_coordination.transaction.writes import WriteVersion
+from barnabas_coordination.transaction.state import AT_REST, Producer
 from barnabas_log.tail.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
-from barnabas_replication.leader.offset_lookup import LATEST_TIMESTAMP, list_offset
-from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
-from barnabas_simulation.client_calls import ACKS_ALL, CALL_TIMEOUT_S, PRODUCE_TIMEOUT_MS
-from barnabas_simulation.network import Cut, Network, read_out
+from barnabas_simulation.client_calls import CALL_TIMEOUT_S
+from barnabas_simulation.network import Cut, Network
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
-from barnabas_simulation.run import Run
+from barnabas_simulation.run import Ask, Run
+from barnabas_simulation.transaction_calls import (
+    TV1,
+    TransactionalClient,
+    add_offsets,
+    add_partition,
+    commit_offset,
+    end,
+    find_coordinators,
+    initialize,
+    prepare,
+    stable_position,
+    write,
+)
 from barnabas_simulation.transaction_model import Outcome, Transaction, TransactionHistory, Write, judge
 from barnabas_simulation.workload import READ_PAUSE_S, RETRY_S, ChurningClient, Client
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 
@@ -53,6 +62,10 @@ TAKEN_SHARE = 0.5
 OUTPUT_TOPIC = "copied"
 OUTPUTS = 2
 """Partitions that copiers write to."""
+COORDINATOR = TopicPartition(TRANSACTION_TOPIC, 0)
+"""Whose leader coordinates all transactions."""
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+"""Whose leader coordinates the group."""
 INPUT_TOPIC = "numbers"
 GROUP = "copiers"
 TRIES_MAX = 60
@@ -72,8 +85,6 @@ LATE_S = 0.2
 """after the abort was answered."""
 TIMEOUT_MS = 2_000
 """Of a transaction; within SETTLE_S none may be open any more."""
-TV1 = WriteVersion(adds_partitions=False, knows_abortable=False)
-TV2 = WriteVersion(adds_partitions=True, knows_abortable=True)
 
 
 class SimulatedBrokers:
@@ -138,9 +149,6 @@ class _Caller(ChurningClient):
 
     def __init__(self, cluster: Run, workload: TransactionWorkload) -> None:
         super().__init__(cluster, 0)
-        self.id = BrokerId(0)
-        self.life = 0
-        self.is_up = True
         self.topic = OUTPUT_TOPIC
         self._workload = workload
         self._epochs: dict[TopicPartition, Epoch] = {}
@@ -168,51 +176,27 @@ class _Caller(ChurningClient):
         return partition.leader
 
     async def _asked(
-        self,
-        kind: str,
-        key: TopicPartition,
-        handle: Any,
-        *,
-        is_newest: bool = False,
-        is_copied: bool = True,
-        patience_s: float = CALL_TIMEOUT_S,
+        self, ask: Ask, key: TopicPartition, *, is_newest: bool = False, patience_s: float | None = None
     ) -> Any:
         """One attempt: the answer, or the error, or None where nobody has answered."""
         leader = self._leader_of(key, is_newest=is_newest)
-        if leader is None:
-            return None
-        try:
-            async with asyncio.timeout(patience_s):
-                return await self._cluster.network.exchange(kind, self, leader, handle, is_copied=is_copied)  # type: ignore[arg-type]
-        except (Cut, TimeoutError):
-            return None
-        except KafkaError as error:
-            if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
-                raise LawBroken("a broker knows what is wrong", repr(error)) from error
-            return error
+        return None if leader is None else await self._calls.ask(leader, ask, patience_s=patience_s)
 
     async def _insist(
-        self,
-        kind: str,
-        key: TopicPartition,
-        handle: Any,
-        *,
-        is_newest: bool = False,
-        is_copied: bool = True,
-        attempt: Attempt | None = None,
+        self, ask: Ask, key: TopicPartition, *, is_newest: bool = False, attempt: Attempt | None = None
     ) -> Any:
         """Ask until it is answered. attempt: what it is part of, if it may not be refused for good. Raises Refused."""
         random = self._cluster.random
         for _ in range(TRIES_MAX):
-            answer = await self._asked(kind, key, handle, is_newest=is_newest, is_copied=is_copied)
+            answer = await self._asked(ask, key, is_newest=is_newest)
             if answer is not None and not isinstance(answer, KafkaError):
                 return answer
             if isinstance(answer, KafkaError) and not answer.is_retriable:
                 if attempt is not None:
-                    self._judge_refusal(attempt, f"{kind}: {answer!r}")
+                    self._judge_refusal(attempt, f"{ask.kind}: {answer!r}")
                 raise Refused(repr(answer))
             await asyncio.sleep(RETRY_S * (0.5 + random.random()) * 2)
-        raise Refused(f"{kind}: nobody answers")
+        raise Refused(f"{ask.kind}: nobody answers")
 
     def _judge_refusal(self, attempt: Attempt, what: str) -> None:
         """Part of a transaction was refused for good. Raises LawBroken where that may not be."""
@@ -237,10 +221,12 @@ class Copier(_Caller):
     async def _run(self) -> None:
         self._busy += 1
         if not self._number:
+            if self._cluster.swarm.is_listening:
+                await self._ask_controller(CreateTopics(topics=(self._input_topic(),), validate_only=False))
             await self._ask_controller(CreateTopics(topics=(self._topic(),), validate_only=False))
         while not self._is_stopping:
             try:
-                await self._find_coordinators()
+                await self._insist(find_coordinators(self.name, GROUP), TopicPartition(OUTPUT_TOPIC, 0))
                 self._owner += 1
                 await self._own(self._owner)
             except Refused as refusal:
@@ -253,22 +239,16 @@ class Copier(_Caller):
         configs = policy if self._cluster.swarm.is_compacting else {"retention.bytes": "-1", "retention.ms": "-1"}
         return CreatableTopic(name=OUTPUT_TOPIC, partition_count=OUTPUTS, replication_factor=3, configs=configs)
 
-    async def _find_coordinators(self) -> None:
-        """Of transactions and groups; the first who asks has their topics made. Raises Refused."""
-        key = TopicPartition(OUTPUT_TOPIC, 0)
-
-        async def find(node: NodeParts) -> bool:
-            await node.transactions.find_coordinator(self.name)
-            await node.groups.find_coordinator(GROUP)
-            return True
-
-        await self._insist("FindCoordinator", key, find)
+    def _input_topic(self) -> CreatableTopic:
+        """Nobody writes to it; TxnOffsetCommit takes no offsets of topics that are not there."""
+        copiers = self._cluster.swarm.coordinators.copiers
+        return CreatableTopic(name=INPUT_TOPIC, partition_count=copiers, replication_factor=3)
 
     async def _own(self, owner: int) -> None:
         """Take the transactional id and copy until that is over. Raises Refused."""
         random, now_s = self._cluster.random, self._cluster.loop.time
         trouble = self._cluster.swarm.coordinators
-        claim: Claim = await self._insist("InitProducerId", TopicPartition(TRANSACTION_TOPIC, 0), self._initialize)
+        claim = Claim(*await self._insist(self._initialize(), COORDINATOR))
         self.taken_at[self.name, owner] = now_s()
         position = await self._position()
         if trouble.classic and random.random() < trouble.classic:
@@ -290,14 +270,22 @@ class Copier(_Caller):
                 await asyncio.sleep(random.random() * self._think_s)
                 return
 
-    async def _initialize(self, node: NodeParts) -> Claim:
+    def _initialize(self) -> Ask:
+        return initialize(self.name, timeout_ms=TIMEOUT_MS, counted=self._claiming)
+
+    @contextmanager
+    def _claiming(self) -> Iterator[int]:
+        """An initialization is under way: the number of the claim. One whose answer is lost may arrive however late."""
         self._claims += 1
-        number = self._claims if not self._claims_under_way else -1
+        is_over = True
         self._claims_under_way += 1
         try:
-            return Claim(await node.transactions.initialize(self.name, timeout_ms=TIMEOUT_MS, expected=None), number)
+            yield self._claims if self._claims_under_way == 1 else -1
+        except Cut:
+            is_over = False
+            raise
         finally:
-            self._claims_under_way -= 1
+            self._claims_under_way -= is_over
 
     def _attempt(self, owner: int, claim: Claim, first: int) -> Attempt:
         return Attempt(owner, first, end=first, claim=claim.number, began_at=self._cluster.loop.time())
@@ -318,21 +306,15 @@ class Copier(_Caller):
             self._busy -= 1
 
     async def _position(self) -> int:
-        """Where the group stands, once no transaction may change that any more (KIP-447). Asked of the newest coordinator: a deposed
-        one may answer from before, as Kafka's does (E14s of tests/checker). Raises Refused."""
-
-        async def fetch(node: NodeParts) -> tuple[int]:
-            if node.groups.unstable_partitions(GROUP, [self.input]):
-                raise KafkaError.of(ErrorCode.UNSTABLE_OFFSET_COMMIT, "a transaction is open")
-            return (max(0, node.groups.fetch_offsets(GROUP, [self.input])[0].offset),)
-
-        (position,) = await self._insist("OffsetFetch", TopicPartition(OFFSETS_TOPIC, 0), fetch, is_newest=True)
-        return int(position)
+        """Asked of the newest coordinator: a deposed one may answer from before, as Kafka's does (E14s of tests/checker). Raises
+        Refused."""
+        (found,) = await self._insist(stable_position(GROUP, self.input), OFFSETS, is_newest=True)
+        return int(found)
 
     async def _copy(self, owner: int, claim: Claim, first: int) -> tuple[Producer, int]:
         """One transaction; how the producer goes on, and with which number. Raises Refused."""
         random, loop = self._cluster.random, self._cluster.loop
-        producer, attempt = claim.producer, self._attempt(owner, claim, first)
+        client, attempt = TransactionalClient(self.name, claim.producer), self._attempt(owner, claim, first)
         self.attempts.append(attempt)
         sequences = dict.fromkeys(range(OUTPUTS), 0)
         for _ in range(random.randint(1, 3)):
@@ -341,24 +323,16 @@ class Copier(_Caller):
             partition = random.randrange(OUTPUTS)
             value = self._workload.new_value(attempt)
             attempt.writes.append((partition, value))
-            await self._write_value(producer, partition, number, value, sequence=sequences[partition], attempt=attempt)
+            await self._write_value(client, partition, number, value, sequence=sequences[partition], attempt=attempt)
             sequences[partition] += 1
-        handle = self._offsets_committer(producer, attempt.end, is_add=True)
-        await self._insist("TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), handle, attempt=attempt)
+        await self._insist(commit_offset(client, GROUP, self.input, attempt.end), OFFSETS, attempt=attempt)
         is_commit = random.random() < COMMIT_SHARE
         if random.random() < PREPARE_SHARE:
-            return await self._end_in_two_phases(producer, attempt, first, is_commit=is_commit)
+            return await self._end_in_two_phases(client, attempt, first, is_commit=is_commit)
         attempt.ended_at = loop.time()
         if is_commit:
             attempt.outcome = Outcome.UNKNOWN
-        goes_on = await self._insist(
-            "EndTxn",
-            TopicPartition(TRANSACTION_TOPIC, 0),
-            lambda node: node.transactions.end(
-                self.name, producer, is_commit=is_commit, client_version=EPOCH_PER_TRANSACTION
-            ),
-            attempt=attempt,
-        )
+        goes_on = await self._insist(end(client, is_commit=is_commit), COORDINATOR, attempt=attempt)
         if is_commit:
             attempt.outcome = Outcome.COMMITTED
             self._cluster.figures.transactions += 1
@@ -366,106 +340,72 @@ class Copier(_Caller):
 
     async def _abort_nothing(self, owner: int, claim: Claim, position: int) -> Producer:
         """Right after a commit, whose markers are perhaps not written: how the producer goes on. Raises Refused."""
-        goes_on: Producer = await self._insist(
-            "EndTxn",
-            TopicPartition(TRANSACTION_TOPIC, 0),
-            lambda node: node.transactions.end(
-                self.name, claim.producer, is_commit=False, client_version=EPOCH_PER_TRANSACTION
-            ),
-            attempt=self._attempt(owner, claim, position),
-        )
+        ask = end(TransactionalClient(self.name, claim.producer), is_commit=False)
+        goes_on: Producer = await self._insist(ask, COORDINATOR, attempt=self._attempt(owner, claim, position))
         self._cluster.figures.empty_aborts += 1
         return goes_on
 
     async def _copy_as_version_1(self, owner: int, claim: Claim, first: int) -> None:
         """One transaction of a client that adds its partitions itself, and perhaps gives up on its offsets. Raises Refused."""
         random, figures = self._cluster.random, self._cluster.figures
-        producer, attempt = claim.producer, self._attempt(owner, claim, first)
+        client, attempt = TransactionalClient(self.name, claim.producer, TV1), self._attempt(owner, claim, first)
         self.attempts.append(attempt)
-        coordinator, offsets = TopicPartition(TRANSACTION_TOPIC, 0), TopicPartition(OFFSETS_TOPIC, 0)
-
-        async def add(partition: TopicPartition) -> None:
-            async def handle(node: NodeParts) -> bool:
-                await node.transactions.add_partitions(self.name, producer, {partition}, client_version=CLASSIC)
-                return True
-
-            await self._insist("AddPartitionsToTxn", coordinator, handle, is_copied=False, attempt=attempt)
-
         partition, number = random.randrange(OUTPUTS), attempt.end
         attempt.end += 1
         value = self._workload.new_value(attempt)
         attempt.writes.append((partition, value))
-        await add(TopicPartition(OUTPUT_TOPIC, partition))
-        await self._write_value(producer, partition, number, value, sequence=0, attempt=attempt, version=TV1)
-        await add(offsets)
-        commit = self._offsets_committer(producer, attempt.end, is_add=False)
+        await self._insist(add_partition(client, TopicPartition(OUTPUT_TOPIC, partition)), COORDINATOR, attempt=attempt)
+        await self._write_value(client, partition, number, value, sequence=0, attempt=attempt)
+        await self._insist(add_offsets(client, GROUP, OFFSETS), COORDINATOR, attempt=attempt)
+        commit = commit_offset(client, GROUP, self.input, attempt.end)
         if random.random() < self._cluster.swarm.coordinators.impatient:
-            await self._give_up(attempt, producer, commit)
+            await self._give_up(attempt, client, commit)
             return
-        await self._insist("TxnOffsetCommit", offsets, commit, is_copied=False, attempt=attempt)
+        await self._insist(commit, OFFSETS, attempt=attempt)
         is_commit = random.random() < COMMIT_SHARE
         attempt.ended_at = self._cluster.loop.time()
         if is_commit:
             attempt.outcome = Outcome.UNKNOWN
-        await self._end_as_version_1(attempt, producer, is_commit=is_commit)
+        await self._insist(end(client, is_commit=is_commit), COORDINATOR, attempt=attempt)
         if is_commit:
             attempt.outcome = Outcome.COMMITTED
             figures.transactions += 1
             figures.classic_transactions += 1
 
-    async def _give_up(self, attempt: Attempt, producer: Producer, commit: Any) -> None:
+    async def _give_up(self, attempt: Attempt, client: TransactionalClient, commit: Ask) -> None:
         """On its offsets, whose coordinator has said yes perhaps, and abort. Now and then that word arrives when all is over."""
         random, network = self._cluster.random, self._cluster.network
         patience_s, late_s = random.random() * PATIENCE_S, random.random() * LATE_S
         is_held = random.random() < HELD_SHARE and self._cluster.strikes("verdicts held", self._number)
         with network.holding_verdicts() if is_held else nullcontext():
-            await self._asked(
-                "TxnOffsetCommit", TopicPartition(OFFSETS_TOPIC, 0), commit, is_copied=False, patience_s=patience_s
-            )
+            await self._asked(commit, OFFSETS, patience_s=patience_s)
             attempt.ended_at = self._cluster.loop.time()
-            await self._end_as_version_1(attempt, producer, is_commit=False)
+            await self._insist(end(client, is_commit=False), COORDINATOR, attempt=attempt)
             await asyncio.sleep(late_s)
         self._cluster.figures.offsets_given_up += 1
 
-    async def _end_as_version_1(self, attempt: Attempt, producer: Producer, *, is_commit: bool) -> None:
-        await self._insist(
-            "EndTxn",
-            TopicPartition(TRANSACTION_TOPIC, 0),
-            lambda node: node.transactions.end(self.name, producer, is_commit=is_commit, client_version=CLASSIC),
-            is_copied=False,
-            attempt=attempt,
-        )
-
     async def _end_in_two_phases(
-        self, producer: Producer, attempt: Attempt, first: int, *, is_commit: bool
+        self, client: TransactionalClient, attempt: Attempt, first: int, *, is_commit: bool
     ) -> tuple[Producer, int]:
         """Prepare, wait, decide: what is prepared ends in no other way, however long that takes and whoever asks. Raises Refused."""
         loop = self._cluster.loop
-        key = TopicPartition(TRANSACTION_TOPIC, 0)
-
-        async def prepare(node: NodeParts) -> bool:
-            await node.transactions.prepare(self.name, producer)
-            return True
-
         try:
-            await self._insist("PrepareTxn", key, prepare)
+            await self._insist(prepare(client), COORDINATOR)
         except Refused:
             # Whether it is prepared is not known, and nobody else would ever end it.
-            await self._decide(producer, is_commit=False, is_prepared=False)
+            await self._decide(client, is_commit=False, is_prepared=False)
             raise
         await asyncio.sleep(
             self._cluster.random.random() ** 3 * 2 * TIMEOUT_MS / 1000
         )  # one in five beyond its time-out
         if self._cluster.random.random() < TAKEN_SHARE:
-            taken = await self._asked("InitProducerId", key, self._initialize)
-            if isinstance(taken, Claim):
-                raise LawBroken(
-                    "what is prepared keeps its transactional id", f"{self.name} {producer}: {taken} took it"
-                )
+            taken = await self._asked(self._initialize(), COORDINATOR)
+            if taken is not None and not isinstance(taken, KafkaError):
+                raise LawBroken("what is prepared keeps its transactional id", f"{client}: {taken} took it")
         attempt.ended_at = loop.time()
         if is_commit:
             attempt.outcome = Outcome.UNKNOWN
-        goes_on = await self._decide(producer, is_commit=is_commit, is_prepared=True)
+        goes_on = await self._decide(client, is_commit=is_commit, is_prepared=True)
         assert goes_on is not None
         self._cluster.figures.prepared_transactions += 1
         if is_commit:
@@ -473,93 +413,39 @@ class Copier(_Caller):
             self._cluster.figures.transactions += 1
         return goes_on, attempt.end if is_commit else first
 
-    async def _decide(self, producer: Producer, *, is_commit: bool, is_prepared: bool) -> Producer | None:
+    async def _decide(self, client: TransactionalClient, *, is_commit: bool, is_prepared: bool) -> Producer | None:
         """EndTxn until it is answered; None where it was not prepared, and another has ended it.
 
         Raises Refused where an attempt whose answer was lost may have decided, and another owner has taken the id since.
         """
         may_be_decided = False
         while True:
-            answer = await self._asked(
-                "EndTxn",
-                TopicPartition(TRANSACTION_TOPIC, 0),
-                lambda node: node.transactions.end(
-                    self.name, producer, is_commit=is_commit, client_version=EPOCH_PER_TRANSACTION
-                ),
-            )
+            answer = await self._asked(end(client, is_commit=is_commit), COORDINATOR)
             if isinstance(answer, Producer):
                 return answer
             if isinstance(answer, KafkaError) and not answer.is_retriable:
                 if is_prepared and may_be_decided:
                     raise Refused(repr(answer))
                 if is_prepared:
-                    raise LawBroken(
-                        "what is prepared ends by its decision alone", f"{self.name} {producer}: {answer!r}"
-                    )
+                    raise LawBroken("what is prepared ends by its decision alone", f"{client}: {answer!r}")
                 return None
             if not (isinstance(answer, KafkaError) and answer.code in NOT_TAKEN):
                 may_be_decided = True
             await asyncio.sleep(RETRY_S * (0.5 + self._cluster.random.random()) * 2)
 
     async def _write_value(
-        self,
-        producer: Producer,
-        partition: int,
-        number: int,
-        value: int,
-        *,
-        sequence: int,
-        attempt: Attempt,
-        version: WriteVersion = TV2,
+        self, client: TransactionalClient, partition: int, number: int, value: int, *, sequence: int, attempt: Attempt
     ) -> None:
         """One value, until it is acknowledged. Raises Refused."""
         batch = build_batch(
             [Record(0, self._cluster.wall_ms(), b"%s %d" % (self.name.encode(), number), b"%d" % value)],
             is_transactional=True,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
+            producer_id=client.producer.producer_id,
+            producer_epoch=client.producer.epoch,
             base_sequence=sequence,
         )
-
-        async def handle(node: NodeParts) -> AppendOutcome:
-            answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-
-            def respond(outcomes: list[AppendOutcome]) -> None:
-                if not answer.done():
-                    answer.set_result(outcomes[0])
-
-            node.transactional.append_records(
-                self.name,
-                [AppendEntry(OUTPUT_TOPIC, partition, memoryview(batch))],
-                version=version,
-                required_acks=ACKS_ALL,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
-                respond=respond,
-            )
-            outcome = await answer
-            if outcome.error is not None:
-                raise outcome.error
-            return outcome
-
         key = TopicPartition(OUTPUT_TOPIC, partition)
-        await self._insist("Produce", key, handle, is_copied=version is TV2, attempt=attempt)
-
-    def _offsets_committer(
-        self, producer: Producer, offset: int, *, is_add: bool
-    ) -> Callable[[NodeParts], Awaitable[bool]]:
-        """Commits on the broker that it is called for."""
-        commit = OffsetCommit(
-            member=MemberRef(group_id=GROUP, member_id=""),
-            offsets=(OffsetToCommit(self.input.topic, self.input.partition, Offset(offset), NO_EPOCH, ""),),
-        )
-
-        async def handle(node: NodeParts) -> bool:
-            (code,) = await node.transactional.commit_offsets(self.name, commit, Writer(*producer), is_add=is_add)
-            if code is not ErrorCode.NONE:
-                raise KafkaError.of(code, "the offset is not committed")
-            return True
-
-        return handle
+        await self._insist(write(client, key, batch), key, attempt=attempt)
 
 
 class CommittedReader(_Caller):
@@ -575,34 +461,24 @@ class CommittedReader(_Caller):
         while not self._is_stopping:
             await asyncio.sleep(READ_PAUSE_S)
             self._workload.look()
-            answer = await self._asked("Read", key, lambda node, o=at: self._fetch_committed(node, o))
-            if answer is None or isinstance(answer, KafkaError) or answer.error is not None:
+            leader = self._leader_of(key)
+            if leader is None:
                 continue
-            data = read_out(answer)
-            if not all(crc_is_valid(data, position, header) for position, header in iterate_batches(data)):
+            answer = await self._calls.read(leader, key, at, self._epochs[key], is_read_committed=True)
+            if answer is None or answer.error is not None:
                 continue
-            for offset, value in visible(data, answer.aborted):
+            if not all(crc_is_valid(answer.data, *each) for each in iterate_batches(answer.data)):
+                continue
+            for offset, value in visible(answer.data, answer.aborted):
                 if offset >= at:
                     self.take(offset, value)
-            at = max([at, *(header.next_offset for _, header in iterate_batches(data))])
-            latest = await self._asked("ListOffsets", key, self._list_stable)
-            if latest is not None and not isinstance(latest, KafkaError):
+            at = max([at, *(header.next_offset for _, header in iterate_batches(answer.data))])
+            leader = self._leader_of(key)
+            if leader is None:
+                continue
+            latest = await self._calls.list_latest(leader, key, self._epochs[key], is_read_committed=True)
+            if latest is not None:
                 self._remember_latest(latest, at)
-
-    async def _fetch_committed(self, node: NodeParts, offset: int) -> FetchOutcome:
-        answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        epoch = self._epochs[TopicPartition(OUTPUT_TOPIC, self.partition)]
-        spec = FetchPartitionSpec(
-            OUTPUT_TOPIC, partition=self.partition, fetch_offset=Offset(offset), current_leader_epoch=epoch
-        )
-        node.replicas.fetches.fetch(FetchSpec(is_read_committed=True), [spec], answer.set_result)
-        (outcome,) = await answer
-        return outcome
-
-    async def _list_stable(self, node: NodeParts) -> int:
-        key = TopicPartition(OUTPUT_TOPIC, self.partition)
-        led = node.replicas.hosted.leader_partition(key, self._epochs[key])
-        return list_offset(led, LATEST_TIMESTAMP, is_read_committed=True).offset
 
     def take(self, offset: int, value: int) -> None:
         """A value was read."""
@@ -639,11 +515,11 @@ class TransactionWorkload:
 
     def look(self) -> None:
         """Whether what its coordinator holds for over is open nowhere: nobody would ever end it. Raises LawBroken."""
-        coordinator = self._leader(TopicPartition(TRANSACTION_TOPIC, 0))
+        coordinator = self._leader(COORDINATOR)
         if coordinator is None or self._cluster.has_rot:
             return
         over = {state.producer_id for state in coordinator.transactions.states() if state.status in AT_REST}
-        for key in (TopicPartition(OFFSETS_TOPIC, 0), *(TopicPartition(OUTPUT_TOPIC, each) for each in range(OUTPUTS))):
+        for key in (OFFSETS, *(TopicPartition(OUTPUT_TOPIC, each) for each in range(OUTPUTS))):
             leader = self._leader(key)
             if leader is not None and (left := over.intersection(_producers_in(leader, key).open_transactions)):
                 raise LawBroken(
@@ -722,7 +598,7 @@ class TransactionWorkload:
         """Where the group stands, as its coordinator says."""
         inputs = [copier.input for copier in self.copiers]
         for node in self._cluster.nodes:
-            led = node.replicas.partition(TopicPartition(OFFSETS_TOPIC, 0))
+            led = node.replicas.partition(OFFSETS)
             if led is not None and led.is_leader:
                 found = node.groups.fetch_offsets(GROUP, inputs)
                 return {str(each): max(0, at.offset) for each, at in zip(inputs, found, strict=True)}

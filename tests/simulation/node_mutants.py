@@ -117,7 +117,7 @@ from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
 from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
-from tests.simulation.transaction_mutants import COORDINATOR_BUGS, TRANSACTION_BUGS
+from tests.simulation.transaction_mutants import COORDINATOR_BUGS, HANDLER_BUGS, TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
 
 STEPS = 12_000
@@ -934,6 +934,7 @@ MUTANTS = (
     ),
     NodeMutant("the registrar is left out of the publishers", _registrar_hears_of_no_metadata, is_tested=True),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
+    *(NodeMutant(bug, plant, is_tested=True, slant=Slant.TRANSACTIONS) for bug, plant in HANDLER_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),
     *(NodeMutant(bug, plant, is_tested=True, slant=Slant.LISTENERS) for bug, plant in LISTENER_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.MEMBERS) for bug, plant, is_tested in GROUP_BUGS),

@@ -1,4 +1,5 @@
-"""Bugs planted into transactions: coordinator, markers, verification, last stable offset, aborted index, compaction of all that.
+"""Bugs planted into transactions: coordinator, markers, verification, last stable offset, aborted index, compaction, handlers of
+requests.
 
 May touch:  the real code, in memory, while one bug is hunted.     Must not touch: files, the simulation itself.
 Invariants: each is hunted from random seeds with transactions, see node_mutants.py.
@@ -20,10 +21,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from barnabas_broker.api import transactions
+from barnabas_broker.api.registry import APIS, api_of
+from barnabas_broker.security.access import OPEN_ACCESS
 from barnabas_coordination import runtime
 from barnabas_coordination.group.pending_offsets import PendingOffsets
 from barnabas_coordination.group.service import OFFSETS_TOPIC
@@ -43,6 +48,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.leader import reads
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -409,6 +415,36 @@ def _swap_forgets_the_aborted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AbortedTransactions, "replace", lambda self, start, end, entries: original(self, start, end, ()))
 
 
+# ---- the handlers of the Kafka listener ------------------------------------------------------------------------------
+
+
+def _end_swaps_commit_and_abort(patch: pytest.MonkeyPatch) -> None:
+    def end(handler: Any, services: Any, context: Any, request: Any) -> Any:
+        request.committed = not request.committed
+        return handler(services, context, request)
+
+    _handle(patch, ApiKey.END_TXN, end)
+
+
+def _end_needs_no_right_to_the_id(patch: pytest.MonkeyPatch) -> None:
+    def end(handler: Any, services: Any, context: Any, request: Any) -> Any:
+        return handler(services, replace(context, access=OPEN_ACCESS), request)
+
+    _handle(patch, ApiKey.END_TXN, end)
+
+
+def _commit_of_offsets_adds_no_partition(patch: pytest.MonkeyPatch) -> None:
+    api_of(ApiKey.TXN_OFFSET_COMMIT)
+    patch.setattr(transactions, "COMMIT_ADDS_FROM", transactions.COMMIT_ADDS_FROM + 1)
+
+
+def _handle(patch: pytest.MonkeyPatch, key: ApiKey, handle: Callable[..., Any]) -> None:
+    """Have a request of clients answered by `handle`, which is given the real handler first."""
+    api = api_of(key)
+    assert api is not None
+    patch.setitem(APIS, key, replace(api, handler=partial(handle, api.handler)))
+
+
 TRANSACTION_BUGS: tuple[tuple[str, Plant], ...] = (
     ("txn: a marker that failed counts as written", _marker_that_failed_counts_as_written),
     ("txn: markers go to a part of the partitions", _markers_go_to_a_part_of_the_partitions),
@@ -450,3 +486,10 @@ COORDINATOR_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("txn: offsets go by a yes however old", _offsets_go_by_a_yes_however_old, True),
 )
 """Slant coordinators; each with whether `make test` looks for it too."""
+
+HANDLER_BUGS: tuple[tuple[str, Plant], ...] = (
+    ("txn: EndTxn's handler swaps commit and abort", _end_swaps_commit_and_abort),
+    ("txn: EndTxn's handler asks for no right to the id", _end_needs_no_right_to_the_id),
+    ("txn: TxnOffsetCommit's handler adds no partition", _commit_of_offsets_adds_no_partition),
+)
+"""Slant transactions, in those of its seeds whose clients come through the Kafka listener: past it, no handler is run."""
