@@ -307,7 +307,7 @@ def _format_at_start(config: NodeConfig, options: argparse.Namespace) -> None:
 
 
 def _refuse_taken_ports(server: ServerConfig) -> None:
-    """Before a directory is formatted or opened. Raises ConfigError that names the key."""
+    """Check the ports before a directory is formatted or opened. Raises ConfigError that names the key."""
     from barnabas_broker.config.keys import ConfigError
     from barnabas_broker.node.properties import split_address
 

@@ -60,7 +60,7 @@ class Quota(NamedTuple):
 
     bound: float
     entity: QuotaEntity
-    """Whose window it is, the names of the client in place of defaults."""
+    """The entity that the window is of, the names of the client in place of defaults."""
 
 
 def quota_of(image: QuotasImage, key: str, user: str, client_id: str) -> Quota | None:

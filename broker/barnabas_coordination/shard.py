@@ -50,7 +50,7 @@ class TransactionEnd(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Whose transaction a batch is part of."""
+    """The producer whose transaction a batch is part of."""
 
     producer_id: int
     epoch: int

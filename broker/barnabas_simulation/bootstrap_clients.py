@@ -1,7 +1,7 @@
 """Clients that start beside the brokers: each asks every broker for Metadata as soon as it serves, and at each change after.
 
 May touch:  a node's Metadata handler, by the real codec.   Must not touch: anything that changes a node, the run's randomness.
-Invariants: none of its own.
+Invariants: none.
 Read next:  broker/barnabas_broker/metadata/readiness.py, which this judges; invariants.py.
 
 A real client asks once, and some (librdkafka) believe the answer for good. So the first answer of a broker's life must be

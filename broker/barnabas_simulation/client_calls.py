@@ -1,7 +1,7 @@
 """How simulated clients reach a partition's leader: past its Kafka listener, or through it, over connections that break.
 
-May touch:  the network, or the product's own asyncio client; replica managers only where nobody listens.   Must not touch: what a
-            client makes of an answer.
+May touch:  the network, or the product's own asyncio client; replica managers only where no listener is.   Must not
+            touch: what a client makes of an answer.
 Invariants: one attempt a call; what is lost on its way is None, as what came too late is; whoever is answered is answered in order and in
             time, and with nothing that its user has no right to.
 Read next:  workload.py and transactions.py, whose clients call; sockets.py; listener_laws.py, who judges.

@@ -42,7 +42,7 @@ class DiskFaults:
 
 
 LOGS = "/data-"
-"""In the paths of partition logs alone."""
+"""A part of the paths of partition logs alone."""
 STALL_STEP_S = 0.01
 NO_ROOM_FOR = ("append", "write")
 """What a full disk refuses; it can still be read, flushed and renamed in."""

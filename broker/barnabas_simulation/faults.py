@@ -43,7 +43,7 @@ ROOM_AGAIN_SHARE = 0.7
 LATE_S = 3.0
 LATE_STEP_S = 0.01
 SHORT_S = 0.01
-"""For which a node is down at the least."""
+"""The least time for which a node is down."""
 ROLLED_S = 0.1
 """Most time between a new segment and a crash for it."""
 STALLED_SHARE = 0.15
@@ -54,7 +54,7 @@ LAG_METADATA_S = 6.0
 """Most time for which metadata lags on one node."""
 CLOCK_EVERY_S = 1.0
 CLOCK_S = 2.0
-"""For which one node's clock is wrong, on the average."""
+"""The average time for which one node's clock is wrong."""
 CLOCK_AHEAD_MS = 20 * 86_400_000
 STALL_SHARE = 0.3
 """The share of followers held back that have a slow disk instead of a bad way to their leader."""
@@ -182,7 +182,7 @@ class Faults:
         return node.is_up and not self.is_calm and self.wiped is None and self._cluster.strikes(kind, node.id)
 
     def power_off(self, node: NodeParts, replaced: Collection[str] = (), *, is_short: bool = False) -> None:
-        """At once, and on again later, or within moments. replaced: these directories are lost."""
+        """Power off at once, and on again later, or within moments. replaced: these directories are lost."""
         self.put_out(node, replaced)
         self._start_later(node, SHORT_S if is_short else self._swarm.restart_s)
 

@@ -1,12 +1,12 @@
 """What members of a group may expect of its coordinators, judged by what they are answered: one owner, epochs, committed offsets.
 
 May touch:  which epoch each broker's replica of the group's log is in, and whether the group has members.   Must not touch: anything else.
-Invariants: nobody is accused for what KIP-848 lets happen: a member is protected only from when a request left that was answered, for
-            as long as any coordinator since must wait for it.
+Invariants: no member is accused for what KIP-848 lets happen: a member is protected only from when a request left that
+            was answered, for as long as any coordinator since must wait for it.
 Read next:  group_members.py, who are judged. The numbers are those of the group laws: 2, 5, 16 to 18, 28 to 30, 36.
 
-A member has what an answer assigned to it, until a request of its own said that it does not, or it was told that it is out. It does not
-know when its session ends; these laws do. What makes a protection shorter than it seems:
+A member has what an answer assigned to it, until it sent a request that said that it does not, or it was told that it
+is out. It does not know when its session ends; these laws do. What makes a protection shorter than it seems:
 - A coordinator that is deposed and does not know answers on, for a heartbeat that changes nothing writes nothing. So it counts only
   until the next one led; that one has given every member a fresh session.
 - A request that nobody answered may arrive later, or may have arrived, and says that the member has no more than it had then. An epoch
@@ -30,7 +30,7 @@ SESSION_S = 1.5
 REBALANCE_S = 1.0
 """Within which a member gives up what it must."""
 UNDER_WAY_S = 1.5
-"""Within which a request arrives that nobody answered, if it does."""
+"""The time within which a request without an answer arrives, if it does."""
 OWNER = "a partition has one owner"
 EPOCHS = "epochs of a member never fall"
 FENCED = "no commit counts of who has lost the partition"
@@ -41,7 +41,7 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
 @dataclass(slots=True, eq=False)
 class Unanswered:
-    """A request of which nobody knows whether, or when, it arrived."""
+    """A request of which it is not known whether, or when, it arrived."""
 
     sent_s: float
     owned: frozenset[Part]
@@ -147,7 +147,7 @@ class GroupLaws:
         return self._led_by(self._run.network.nodes[broker])
 
     def is_newest(self, term: int | None) -> bool:
-        """Whether nobody leads the group's log in a later epoch."""
+        """Whether no broker leads the group's log in a later epoch."""
         return term is not None and term >= max(self._terms, default=-1)
 
     def _group(self, node: NodeParts) -> AnyGroup | None:

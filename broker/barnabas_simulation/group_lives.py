@@ -90,7 +90,7 @@ class Life(ABC):
         """Say farewell, whether it is heard or not."""
 
     def end(self) -> None:
-        """Nobody lives it any more."""
+        """End this life of the member."""
         self.is_over = True
         self.me.lose()
         self.laws.members.remove(self.me)
@@ -227,7 +227,7 @@ class ConsumerLife(Life):
             member_epoch=epoch,
             topic_partitions=[TopicPartitions(topic_id, parts) for topic_id, parts in by_topic.items()],
         )
-        if is_full:  # who missed an answer says all again, and is told all
+        if is_full:  # a member that missed an answer says all again, and is told all
             request.rebalance_timeout_ms = int(REBALANCE_S * 1000)
             request.subscribed_topic_names = [self.topic, PASSING]
         return request

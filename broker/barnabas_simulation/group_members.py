@@ -97,7 +97,7 @@ class Member:
                 await self.life.commit(at)
 
     async def _misbehave(self) -> None:
-        """Sleep past its session and go on as if nothing had been, or die and come back as another, or leave."""
+        """Sleep past its session and continue as if nothing had been, or die and come back as another, or leave."""
         trouble, random = self._group.trouble, self._run.random
         drawn = random.random()
         if drawn < trouble.sleeps and self._run.strikes("member sleeps", self._number):
@@ -240,7 +240,7 @@ class GroupMembers:
         is_one_each = len(owned) == len(set(owned)) and set(owned) == self._wanted()
         heard_since_s = (
             self.run.loop.time() - BEAT_S - SLACK_S
-        )  # who waits at a connection that is dead may be fenced yet
+        )  # one that waits at a connection that is dead may be fenced yet
         is_late = any(
             member.life.me.to_give_up or not member.is_in or member.life.me.heard_s < heard_since_s
             for member in self.members

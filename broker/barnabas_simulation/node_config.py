@@ -110,7 +110,7 @@ def tiny_quorum(config: QuorumConfig, **sizes: int) -> QuorumConfig:
 
 
 def _forgetful(config: GroupCoordinatorConfig) -> GroupCoordinatorConfig:
-    """With offsets that go sooner than an operator may choose."""
+    """The config with offsets that go sooner than an operator may choose."""
     changed = copy(config)
     object.__setattr__(changed, "offsets_retention_minutes", RETENTION_MINUTES)
     return changed
@@ -169,8 +169,8 @@ def simulated_config(
 
 
 def retiring_from(config: NodeConfig, delay_s: float) -> NodeConfig:
-    """With a first look for what retention takes so long after the start: few lives last as long as the product waits. Best at any
-    moment: metadata may come as late as that, while the quorum has no leader."""
+    """The config with a first look of retention so long after the start: few lives last as long as the product waits.
+    Best at any moment: metadata may come as late as that, while the quorum has no leader."""
     log_manager = replace(config.log_manager, retention_initial_delay_ms=int(delay_s * 1000))
     return replace(config, log_manager=log_manager)
 

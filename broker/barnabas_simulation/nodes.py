@@ -94,11 +94,11 @@ class SimulatedNode:
         self.transactions: TransactionCoordinator
         self.transactional: TransactionalWrites
         self.topics_before: set[str] = set()
-        """That stay, and were there when this life began."""
+        """Topics that stay, and were there when this life began."""
         self.clock_ahead_ms = 0
         """How far its wall clock is ahead of the true time."""
         self._has_closed_logs = False
-        """In a clean stop."""
+        """Whether it has closed its logs in a clean stop."""
         self._readiness: Readiness
         self._brokers: OwnBrokers
         self._listeners: SimulatedListeners

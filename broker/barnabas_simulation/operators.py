@@ -250,7 +250,8 @@ class Operators:
     # -- records ---------------------------------------------------------------------------------------------------
 
     async def _delete_records_now_and_then(self) -> None:
-        """At whoever takes itself for a leader: all that is committed, or up to any record, which may lie within a batch."""
+        """Delete records at whatever node takes itself for a leader: all that is committed, or up to any record, which
+        may lie within a batch."""
         cluster = self._cluster
         while True:
             await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.delete_records_every_s))

@@ -64,9 +64,9 @@ class PartitionModel:
         self.log_start = 0
         """The furthest that any replica has let go of records."""
         self.let_go_below = 0
-        """Up to where operators have asked to delete."""
+        """The offset up to which operators have asked to delete."""
         self.deleted_below = 0
-        """Up to where they were told that it is done."""
+        """The offset up to which they were told that it is done."""
         self._known: dict[tuple[int, int], KnownBatch] = {}
 
     def __str__(self) -> str:

@@ -61,7 +61,7 @@ class Power(Protocol):
         """Ask a node for a clean stop; it starts again later."""
 
     def power_off(self, node: NodeParts, *, is_short: bool = False) -> None:
-        """At once, and on again later, or within moments."""
+        """Power off at once, and on again later, or within moments."""
 
 
 class Rot:
@@ -266,7 +266,8 @@ class Rot:
         return False
 
     def _sound_end(self, leader: NodeParts, partition: Partition, holders: Collection[NodeParts]) -> Offset:
-        """Up to where another member of the ISR has flushed what the leader holds; 0 while no bit may flip."""
+        """The offset up to which another member of the ISR has flushed what the leader holds; 0 while no bit may
+        flip."""
         name, nodes = partition.topic_partition, self._cluster.nodes
         if self.is_there or self._power.wiped is not None or not leader.is_up or leader.is_leaving:
             return Offset(0)
@@ -291,7 +292,7 @@ def _batches_of(inode: Inode) -> list[Place]:
 
 
 def _saved_end(node: NodeParts, log: UnifiedLog) -> Offset:
-    """Up to where the node's checkpoint says that the log is flushed."""
+    """The offset up to which the node's checkpoint says that the log is flushed."""
     path = f"{log.directory.rpartition('/')[0]}/{RECOVERY_POINTS_FILE}"
     with node.disk.judged():
         return read_offsets(node.disk, path).get(log.topic_partition, Offset(0))

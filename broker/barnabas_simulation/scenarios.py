@@ -24,7 +24,7 @@ class Deed(Enum):
     LOSE_FETCHES = "lose fetches"
     """What the follower asks its leader for does not arrive; everything else does."""
     FLIP_A_BIT = "flip a bit"
-    """In the oldest record of the node's replica, on its disk."""
+    """A bit flips in the oldest record of the node's replica, on its disk."""
     LOSE_MACHINES = "lose machines"
     """Two nodes are gone with their disks; the one that neither leads the quorum nor, if it can be, the partition is left."""
     RECOVER = "recover"
@@ -39,7 +39,7 @@ class Deed(Enum):
 
 
 class Whom(Enum):
-    """Whom it is done to; found when the moment comes."""
+    """The node that it is done to; found when the moment comes."""
 
     PARTITION_LEADER = "who leads the partition"
     QUORUM_LEADER = "who leads the quorum"

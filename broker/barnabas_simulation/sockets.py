@@ -260,7 +260,7 @@ class StreamEnd(asyncio.Transport):
         self._unread: deque[Any] = deque()
         self._unread_bytes = 0
         self._under_way_bytes = 0
-        """On the way to the other end."""
+        """Bytes on the way to the other end."""
         self._last_s = 0.0
         self._is_paused = False
         self._is_closing = False

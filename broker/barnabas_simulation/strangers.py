@@ -75,7 +75,7 @@ GROUP = "readers"
 TRANSACTIONAL_IDS = ("copier-0", "copier-1", "nobody's")
 """What a guest reaches for."""
 HOSTILE_MS = 1_000
-"""The time-out of a transaction that nobody may begin."""
+"""The time-out, in ms, of a transaction that no client may begin."""
 SALT = b"a pinch of salt."
 ITERATIONS = 4096
 LARGEST = 0x7FFF_FFFF

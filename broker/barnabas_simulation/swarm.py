@@ -139,7 +139,8 @@ class LogShape:
     is_page_cache: bool
     """Records count when written, as in Kafka; then processes are killed, but the power stays on."""
     checkpoint_s: float
-    """Between two checkpoints of high watermarks and of recovery points, and between two looks of retention."""
+    """The time between two checkpoints of high watermarks and of recovery points, and between two looks of
+    retention."""
 
     @property
     def kept_bytes(self) -> int:

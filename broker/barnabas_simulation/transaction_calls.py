@@ -41,11 +41,11 @@ from barnabas_wire.kafka.messages.txn_offset_commit import (
 
 WRITES_THE_ID = (AclResourceType.TRANSACTIONAL_ID, AclOperation.WRITE)
 ONE_KEY_VERSION_MAX = 3
-"""Of FindCoordinator with one key."""
+"""The last version of FindCoordinator with one key."""
 ONE_GROUP_VERSION_MAX = 7
-"""Of OffsetFetch for one group."""
+"""The last version of OffsetFetch for one group."""
 CLIENTS_ADD_VERSION_MAX = 3
-"""Of AddPartitionsToTxn from clients, and of AddOffsetsToTxn."""
+"""The last version of AddPartitionsToTxn from clients, and of AddOffsetsToTxn."""
 INITIALIZE_VERSION_MAX = 5
 
 
@@ -78,7 +78,7 @@ class TransactionalClient(NamedTuple):
 
 
 def find_coordinators(name: str, group: str) -> Ask:
-    """Of a transactional id and a group; the first who asks has their topics made."""
+    """Find the coordinators of a transactional id and a group; the first request has their topics made."""
 
     async def handle(node: NodeParts) -> bool:
         await node.transactions.find_coordinator(name)
@@ -113,7 +113,8 @@ def initialize(name: str, *, timeout_ms: int, counted: Callable[[], AbstractCont
 
 
 def stable_position(group: str, of: TopicPartition) -> Ask:
-    """Where the group stands, once no transaction may change that any more (KIP-447): (the offset,), 0 for none."""
+    """The group's committed offset, once no transaction may change that any more (KIP-447): (the offset,), 0 for
+    none."""
 
     async def handle(node: NodeParts) -> tuple[int]:
         if node.groups.unstable_partitions(group, [of]):
@@ -202,7 +203,7 @@ def write(client: TransactionalClient, to: TopicPartition, batch: bytes) -> Ask:
 
 
 def commit_offset(client: TransactionalClient, group: str, of: TopicPartition, offset: int) -> Ask:
-    """Where the group goes on if the transaction commits."""
+    """Commit the offset that the group continues from if the transaction commits."""
     commit = OffsetCommit(
         member=MemberRef(group_id=group, member_id=""),
         offsets=(OffsetToCommit(of.topic, of.partition, Offset(offset), NO_EPOCH, ""),),
@@ -255,7 +256,7 @@ def prepare(client: TransactionalClient) -> Ask:
 
 
 def end(client: TransactionalClient, *, is_commit: bool) -> Ask:
-    """Decide: how the producer goes on."""
+    """Decide; the answer is the producer to continue as."""
     dialect = client.dialect
 
     async def handle(node: NodeParts) -> Producer:

@@ -1,21 +1,23 @@
 """Transactions in the simulated cluster: copiers, their zombies, readers of committed data, and what must be true of all in the end.
 
 May touch:  coordinators and partition leaders, through client_calls.py.   Must not touch: the laws of others.
-Invariants: a value is written once; a reader never sees one whose commit nobody has asked for; who holds its transactional id and is
-            within its time-out is refused nothing for good; what its coordinator holds for over is open nowhere; in the end no
-            transaction is open and the model of transaction_model.py explains what was read.
+Invariants: a value is written once; a reader never sees one whose commit was not asked for; a copier that holds its
+            transactional id and is within its time-out is refused nothing for good; what its coordinator holds for over
+            is open nowhere; in the end no transaction is open and the model of transaction_model.py explains what was
+            read.
 Read next:  transaction_calls.py, what they ask for; transaction_model.py, which judges; broker/barnabas_coordination/transaction/.
 
-A copier reads the numbers from where its group stands, writes one value for each, and commits values and offsets together. Nobody
-writes the numbers: the offset is the number. So a lost or doubled commit of offsets shows as a number that is copied never or twice.
-Now and then a copier is taken for dead: another takes its transactional id while it goes on, as a zombie. Some transactions are prepared
-first, as those of Spark's sink, and wait for their decision longer than their time-out.
+A copier reads the numbers from its group's offset on, writes one value for each, and commits values and offsets
+together. No producer writes the numbers: the offset is the number. So a lost or doubled commit of offsets shows as a
+number that is copied never or twice. Now and then a copier is taken for dead: another takes its transactional id while
+it continues, as a zombie. Some transactions are prepared first, as those of Spark's sink, and wait for their decision
+longer than their time-out.
 
 Clients speak transaction.version 2: under version 1 a late copy of a request may end the next transaction (see the model), and this
 network makes such copies. Some speak version 1 all the same, where the coordinators are troubled (swarm.py): they send no copies, and take
-their transactional id anew for each transaction. Now and then such a one gives up on its offsets and aborts, as clients do whose
-request takes too long; what it has asked for is still under way then. All come through the Kafka listeners where their seed's other clients
-do.
+their transactional id again for each transaction. Now and then such a one gives up on its offsets and aborts, as
+clients do whose request takes too long; what it has asked for is still under way then. All come through the Kafka
+listeners where their seed's other clients do.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, itera
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 
 TAKEN_SHARE = 0.5
-"""Of the prepared ones, how many another producer tries to take the transactional id from."""
+"""The share of prepared ones whose transactional id another producer tries to take."""
 OUTPUT_TOPIC = "copied"
 OUTPUTS = 2
 """Partitions that copiers write to."""
@@ -69,22 +71,22 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 INPUT_TOPIC = "numbers"
 GROUP = "copiers"
 TRIES_MAX = 60
-"""A copier that is refused so often in a row begins anew, under a new epoch."""
+"""A copier that is refused so often in a row starts over, under a new epoch."""
 COMMIT_SHARE = 0.8
 PREPARE_SHARE = 0.3
-"""Of the transactions: prepared first, and decided on some time later, perhaps beyond their time-out."""
+"""The share of transactions prepared first, and decided on some time later, perhaps beyond their time-out."""
 ZOMBIE_SHARE = 0.1
-"""Of the transactions, after how many another takes the transactional id while the former owner goes on."""
+"""The share of transactions after which another takes the transactional id while the former owner continues."""
 NOT_TAKEN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """After these nothing was decided. Any other answer but the right one may be that of a decision which was committed later."""
 PATIENCE_S = 0.05
 """Most time that an impatient client waits for its offsets to be committed."""
 HELD_SHARE = 0.5
-"""Of those who give up, during how many no word of a coordinator arrives, until up to"""
+"""The share of those that give up for which no answer of a coordinator arrives for a while."""
 LATE_S = 0.2
-"""after the abort was answered."""
+"""The most time after the abort was answered until one arrives."""
 TIMEOUT_MS = 2_000
-"""Of a transaction; within SETTLE_S none may be open any more."""
+"""The time-out of a transaction, in ms; within SETTLE_S none may be open any more."""
 
 
 class SimulatedBrokers:
@@ -131,7 +133,7 @@ class Attempt:
     writes: list[tuple[int, int]] = field(default_factory=list)
     """Output partition and value, in their order."""
     end: int = 0
-    """The number that its group goes on with."""
+    """The number that its group continues with."""
     outcome: Outcome = Outcome.ABORTED
     """Unknown from when its commit is asked for until that is acknowledged."""
     ended_at: float = float("inf")
@@ -141,11 +143,11 @@ class Attempt:
 
 
 class Refused(Exception):
-    """The copier cannot go on as it is."""
+    """The copier cannot continue as it is."""
 
 
 class _Caller(ChurningClient):
-    """Who asks brokers and hears their errors."""
+    """A client that asks brokers and hears their errors."""
 
     def __init__(self, cluster: Run, workload: TransactionWorkload) -> None:
         super().__init__(cluster, 0)
@@ -178,7 +180,7 @@ class _Caller(ChurningClient):
     async def _asked(
         self, ask: Ask, key: TopicPartition, *, is_newest: bool = False, patience_s: float | None = None
     ) -> Any:
-        """One attempt: the answer, or the error, or None where nobody has answered."""
+        """One attempt: the answer, or the error, or None where no broker has answered."""
         leader = self._leader_of(key, is_newest=is_newest)
         return None if leader is None else await self._calls.ask(leader, ask, patience_s=patience_s)
 
@@ -240,7 +242,7 @@ class Copier(_Caller):
         return CreatableTopic(name=OUTPUT_TOPIC, partition_count=OUTPUTS, replication_factor=3, configs=configs)
 
     def _input_topic(self) -> CreatableTopic:
-        """Nobody writes to it; TxnOffsetCommit takes no offsets of topics that are not there."""
+        """No producer writes to it; TxnOffsetCommit takes no offsets of topics that are not there."""
         copiers = self._cluster.swarm.coordinators.copiers
         return CreatableTopic(name=INPUT_TOPIC, partition_count=copiers, replication_factor=3)
 
@@ -291,7 +293,8 @@ class Copier(_Caller):
         return Attempt(owner, first, end=first, claim=claim.number, began_at=self._cluster.loop.time())
 
     def _judge_refusal(self, attempt: Attempt, what: str) -> None:
-        """The transactional id is its own, and the transaction younger than its time-out: nobody but itself may have ended it."""
+        """The transactional id is its own, and the transaction younger than its time-out: only the copier itself may
+        have ended it."""
         is_own = attempt.claim == self._claims
         is_young = self._cluster.loop.time() - attempt.began_at < TIMEOUT_MS / 1000
         if is_own and is_young and not self._cluster.has_rot:
@@ -312,7 +315,7 @@ class Copier(_Caller):
         return int(found)
 
     async def _copy(self, owner: int, claim: Claim, first: int) -> tuple[Producer, int]:
-        """One transaction; how the producer goes on, and with which number. Raises Refused."""
+        """One transaction; the producer to continue as, and with which number. Raises Refused."""
         random, loop = self._cluster.random, self._cluster.loop
         client, attempt = TransactionalClient(self.name, claim.producer), self._attempt(owner, claim, first)
         self.attempts.append(attempt)
@@ -339,7 +342,7 @@ class Copier(_Caller):
         return goes_on, attempt.end if is_commit else first
 
     async def _abort_nothing(self, owner: int, claim: Claim, position: int) -> Producer:
-        """Right after a commit, whose markers are perhaps not written: how the producer goes on. Raises Refused."""
+        """Right after a commit, whose markers are perhaps not written: the producer to continue as. Raises Refused."""
         ask = end(TransactionalClient(self.name, claim.producer), is_commit=False)
         goes_on: Producer = await self._insist(ask, COORDINATOR, attempt=self._attempt(owner, claim, position))
         self._cluster.figures.empty_aborts += 1
@@ -392,7 +395,7 @@ class Copier(_Caller):
         try:
             await self._insist(prepare(client), COORDINATOR)
         except Refused:
-            # Whether it is prepared is not known, and nobody else would ever end it.
+            # Whether it is prepared is not known, and no other would ever end it.
             await self._decide(client, is_commit=False, is_prepared=False)
             raise
         await asyncio.sleep(
@@ -508,13 +511,13 @@ class TransactionWorkload:
         return [*self.copiers, *self.readers]
 
     def new_value(self, attempt: Attempt) -> int:
-        """One that nobody has written."""
+        """A value that was not written yet."""
         value = 1 + len(self.attempts)
         self.attempts[value] = attempt
         return value
 
     def look(self) -> None:
-        """Whether what its coordinator holds for over is open nowhere: nobody would ever end it. Raises LawBroken."""
+        """Whether what its coordinator holds for over is open nowhere: it would never end. Raises LawBroken."""
         coordinator = self._leader(COORDINATOR)
         if coordinator is None or self._cluster.has_rot:
             return
@@ -527,7 +530,7 @@ class TransactionWorkload:
                 )
 
     def _leader(self, key: TopicPartition) -> NodeParts | None:
-        """Who leads a partition by the newest image, once it knows of it."""
+        """The leader of a partition by the newest image, once it knows of it."""
         nodes = self._cluster.nodes
         registration = max((node.loader.image for node in nodes), key=lambda each: each.offset).topics.partition(key)
         if registration is None:
@@ -544,7 +547,7 @@ class TransactionWorkload:
         return next((f"{each.name} has not begun" for each in self.copiers if not each.attempts), None)
 
     def unsettled(self) -> str | None:
-        """Which transaction is open though nobody works on one."""
+        """Which transaction is open though no copier works on one."""
         for node in self._cluster.nodes:
             for name, log in node.logs.logs.items():
                 if name.topic in (OUTPUT_TOPIC, OFFSETS_TOPIC) and log.last_stable_offset < log.high_watermark:
@@ -595,7 +598,7 @@ class TransactionWorkload:
         )
 
     def _offsets(self) -> dict[str, int]:
-        """Where the group stands, as its coordinator says."""
+        """The group's committed offsets by input partition, as its coordinator says."""
         inputs = [copier.input for copier in self.copiers]
         for node in self._cluster.nodes:
             led = node.replicas.partition(OFFSETS)

@@ -239,7 +239,7 @@ class Watch:
         self._served = serving
 
     def _silent_ms(self, broker: int) -> int:
-        """For how long the active controller has heard nothing of a broker."""
+        """How long, in ms, the active controller has heard nothing of a broker."""
         run = self._run
         for node in run.nodes:
             if node.is_up and node.driver.is_active:

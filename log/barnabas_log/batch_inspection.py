@@ -66,7 +66,7 @@ class BatchInspector:
         self.is_compiled = False
         """Whether a walk in a thread holds up no other thread: it is machine code, without the interpreter's lock."""
         self.process = InspectionProcess()
-        """For what would hold the interpreter too long in plain Python."""
+        """The process for what would hold the interpreter too long in plain Python."""
         self._walk: WalkRecords = walk_records
 
     def load(self) -> None:

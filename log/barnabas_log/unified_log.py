@@ -349,7 +349,8 @@ class UnifiedLog:
     # -- compaction ------------------------------------------------------------------------------------------------
 
     def end_swap(self) -> None:
-        """Before segments are cut off or retired: what is recorded of a swap must not reach beyond that. Blocks. Raises OSError."""
+        """Settle a swap before segments are cut off or retired: what is recorded of a swap must not reach beyond that.
+        Blocks. Raises OSError."""
         swap = self.pending_swap
         if swap is not None:
             swap.abandon()

@@ -101,8 +101,8 @@ class FetchPartitionSpec(NamedTuple):
     log_start_offset: Offset = NO_OFFSET
     max_bytes: int = 1 << 20
     flushed_offset: Offset = NO_OFFSET
-    """Up to where a follower's end counts, when that is not the fetch offset itself: the rest is not flushed yet. From a replica that
-    reads as a consumer does, to be refilled, any offset asks for `forgotten_below`."""
+    """The offset up to which a follower's end counts, when that is not the fetch offset itself: the rest is not flushed
+    yet. From a replica that reads as a consumer does, to be refilled, any offset asks for `forgotten_below`."""
 
 
 class DivergingEpoch(NamedTuple):
@@ -134,7 +134,7 @@ class FetchOutcome(NamedTuple):
     aborted: tuple[tuple[int, int], ...] = ()
     """Producer id and first offset of the aborted transactions in the bytes, for a reader of committed records."""
     forgotten_below: Offset = NO_OFFSET
-    """For a follower that asks below it: deletions at lower offsets may be gone from the leader's log."""
+    """A bound for a follower that asks below it: deletions at lower offsets may be gone from the leader's log."""
 
 
 class ListedOffset(NamedTuple):

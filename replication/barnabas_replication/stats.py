@@ -49,5 +49,5 @@ class TopicTraffic:
     bytes_in: int = 0
     records_in: int = 0
     bytes_out: int = 0
-    """To consumers; what followers fetch is replication."""
+    """Bytes sent to consumers; what followers fetch is replication."""
     append_errors: int = 0

@@ -29,7 +29,7 @@ from barnabas_wire.kafka.ids import BrokerId
 logger = logging.getLogger(__name__)
 
 CANCELLED = "CANCELLED"
-"""In the place of an error code: the client went away, or its time was up."""
+"""Answered in the place of an error code: the client went away, or its time was up."""
 SERVICES = ("Admin", "Explainer", "Inspection")
 """The gRPC services of the admin listeners."""
 R = TypeVar("R")

@@ -43,5 +43,5 @@ async def abort(context: Any, error: KafkaError) -> None:
 
 
 def unknown_topic(name: str) -> KafkaError:
-    """For a name that no topic has."""
+    """The error for a name that no topic has."""
     return KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")

@@ -49,7 +49,7 @@ ABORTABLE_FROM = 11
 """The first version with TRANSACTION_ABORTABLE."""
 ZSTD_FROM = 7
 TRANSACTIONAL_BIT = 0x10
-"""In the same byte."""
+"""The bit of a transactional batch, in the same byte."""
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 

@@ -33,7 +33,7 @@ from barnabas_wire.kafka.messages.describe_producers import (
 )
 
 PRODUCERS_MAX: Final = 200_000
-"""In one answer: 8 MB of them."""
+"""The most producers in one answer: 8 MB of them."""
 PRODUCERS_PER_TURN: Final = 2_000
 """Described before other requests get their turn: a few ms."""
 

@@ -62,7 +62,7 @@ class BrokerKey(NamedTuple):
 
     name: str
     value: str
-    """In effect, from the properties file or the default."""
+    """The value in effect, from the properties file or the default."""
     default: str | None
     """None for a key that must be given, or that stands for nothing when it is not."""
     type_name: str

@@ -182,7 +182,7 @@ def _created(entries: TopicEntries, topic: CreatedTopic) -> CreatableTopicResult
 
 
 def _created_unseen(topic: CreatedTopic) -> CreatableTopicResult:
-    """For who may make the topic and not see its configs (KIP-525)."""
+    """The result for a client that may make the topic and not see its configs (KIP-525)."""
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

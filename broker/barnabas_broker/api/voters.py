@@ -67,7 +67,7 @@ async def unregister_controller(
 
 
 async def _change(services: BrokerServices, context: RequestContext, kind: VoterChangeKind, voter: Voter) -> None:
-    """On the client's behalf: the leader checks its right again."""
+    """Change a voter on the client's behalf: the leader checks its right again."""
     change = VoterChange(kind, voter, 0)
     await services.change_voters(change, principal=context.principal, client_host=context.client_host)
 

@@ -138,8 +138,8 @@ class ControllerClient:
     # --- finding the active controller ----------------------------------------------------------------------------------
 
     def choose_controller(self, *, avoid: BrokerId | None = None) -> BrokerId:
-        """Whom to ask next: the one that last proved active, else the one this node's quorum member follows, else the
-        next of all. `avoid` is the one that just failed. Control lane only."""
+        """The controller to ask next: the one that last proved active, else the one this node's quorum member follows,
+        else the next of all. `avoid` is the one that just failed. Control lane only."""
         if self._active is not None and self._active != avoid:
             return self._active
         hint = self._leader_hint()

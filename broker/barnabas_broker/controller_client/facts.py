@@ -49,7 +49,7 @@ class SessionView(Protocol):
 
     @property
     def active_since_ms(self) -> int:
-        """On the loop's clock."""
+        """When it became active, in ms on the loop's clock."""
         ...
 
     def sessions(self) -> Mapping[BrokerId, BrokerSession]:

@@ -114,7 +114,7 @@ class HostDirectory:
         return self.path / f"{name}.properties"
 
     def write_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        """For the node's next start."""
+        """Write the properties of a node for its next start."""
         target = self.properties_file(name)
         draft = target.with_suffix(".new")
         draft.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ class NodeState(enum.Enum):
     """The state of a node."""
 
     WAITING = "waiting"
-    """For its start."""
+    """The node waits for its start."""
     STARTING = "starting"
     IN_SERVICE = "in service"
     STOPPING = "stopping"
@@ -65,7 +65,7 @@ class Supervised:
     starts: int = 0
     """By this process."""
     failures: int = 0
-    """In a row: the back-off's exponent."""
+    """Failures in a row: the back-off's exponent."""
     start_ms: int = 0
     """While it waits: when it is started."""
     alive_ms: int = 0

@@ -99,7 +99,7 @@ class BrokerIdentity:
     directories: tuple[Uuid, ...]
     features: tuple[FeatureRange, ...]
     previous_broker_epoch: int = NO_BROKER_EPOCH
-    """From the clean-shutdown file, -1 after an unclean stop."""
+    """The broker epoch in the clean-shutdown file, -1 after an unclean stop."""
     host: str | None = None
 
 

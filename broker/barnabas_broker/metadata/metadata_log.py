@@ -111,7 +111,7 @@ class MetadataLog:
         """The newest batches, while want of room keeps them from the file."""
         self._lost_end: LogEnd | None = None
         self._is_cutting = False
-        """Between the mark of a cut and the cut: the flushed end is not what it is going to be."""
+        """True between the mark of a cut and the cut: the flushed end is not what it is going to be."""
         self._voter_sets = find_voter_sets(log, snapshots, head)
 
     @classmethod

@@ -167,7 +167,7 @@ class BrokerMetadataPublisher:
         self._report(image.offset, error)
 
     def _report(self, offset: Offset, error: BaseException | None) -> None:
-        """To the control lane; an error stops the node there."""
+        """Report to the control lane; an error stops the node there."""
         if self._data_loop is self._control_loop:
             self._control_loop.call_soon(self._finish, offset, error)
         else:

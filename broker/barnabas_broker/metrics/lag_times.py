@@ -16,7 +16,7 @@ from typing import NamedTuple
 from barnabas_wire.kafka.ids import TopicPartition
 
 POINTS_MAX = 32
-"""Beyond it the point goes whose neighbours are closest for their age: the older, the sparser."""
+"""The most points kept. Beyond it the point goes whose neighbours are closest for their age: the older, the sparser."""
 
 
 class Point(NamedTuple):

@@ -42,7 +42,7 @@ CLIENT_ID_BYTES_MAX: Final = 255
 """How many bytes of a client id count: longer ones that begin alike share a quota, or a client could fill the memory
 with them."""
 CLIENT_IDS_MAX: Final = 64
-"""That one connection's quotas are remembered for."""
+"""The most client ids that one connection remembers quotas for."""
 _THROTTLE = "throttle_time_ms"
 
 
@@ -180,7 +180,7 @@ class ClientQuotas:
         self._image = image
 
     def of(self, principal: str) -> ConnectionQuota | None:
-        """For a connection of that principal; None while there are no quotas."""
+        """The quotas of a connection of that principal; None while there are no quotas."""
         return ConnectionQuota(self, principal.removeprefix(USER)) if self._image.entities else None
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 HANDSHAKE_TIMEOUT_S = 10.0
-"""For the first byte, for a turn, and for the handshake, each."""
+"""The time for the first byte, for a turn, and for the handshake, each."""
 SHUTDOWN_TIMEOUT_S = 1.0
 SILENT_MAX = 1_000
 """Sockets of a listener that have said nothing yet; the one that has been silent for longest makes room."""
@@ -34,7 +34,8 @@ CERTIFICATE_REASONS = frozenset(("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETU
 
 
 class HandshakeTurns:
-    """Whose handshake is next: after an empty second as many as a second has, then one each 1/rate s; addresses take turns. Pure."""
+    """Decides whose handshake is next: after an empty second as many as a second has, then one each 1/rate s; addresses
+    take turns. Pure."""
 
     def __init__(self, per_second_max: int) -> None:
         self._interval_s = 1 / per_second_max
@@ -88,7 +89,7 @@ class TlsListener(Protocol):
 
     @property
     def tls_context(self) -> ssl.SSLContext:
-        """With the certificate of the moment."""
+        """The TLS context with the present certificate."""
         ...
 
     def take_turns(self) -> None:

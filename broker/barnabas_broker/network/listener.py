@@ -50,15 +50,16 @@ logger = logging.getLogger(__name__)
 
 IDLE_SCAN_S_MAX = 10.0
 CERTIFICATES_SCAN_S = 10.0
-"""Between two looks whether a certificate was renewed."""
+"""The time between two checks whether a certificate was renewed."""
 KEYS_SCAN_S = 1.0
-"""Between two looks whether keys of tokens are to be fetched or read again."""
+"""The time between two checks whether keys of tokens are to be fetched or read again."""
 PROBATION_S = 5.0
 """How long a connection may take of the brokers' reserve without a request that only brokers send."""
 CUT_OFF = "cut_off"
 """Why clients' connections are closed while this broker is cut off."""
 REFUSED_LINE_INTERVAL_S = 60.0
-"""Between two lines about requests of one API that closed their connections: a client may send them as fast as it can connect."""
+"""The time between two lines about requests of one API that closed their connections: a client may send them as fast as
+it can connect."""
 ACCEPTED_AT_ONCE = 16
 """Connections that one listener accepts in a turn of the loop. asyncio takes as many as the backlog that it is given, and each is an
 open descriptor before anybody can refuse it."""
@@ -111,7 +112,7 @@ class KafkaServer:
         self.request_log = RequestLog(every) if every else None
         self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=now_ms)
         self.connections: dict[Connection, None] = {}
-        """In the order in which they came, and so in one order in every run of a seed."""
+        """The open connections in the order in which they came, and so in one order in every run of a seed."""
         self.handshakes: dict[TlsHandshake, None] = {}
         """Sockets that are no connections yet."""
         self.addresses: Counter[str] = Counter()
@@ -440,7 +441,7 @@ class KafkaListener:
 
     @property
     def tls_context(self) -> ssl.SSLContext:
-        """With the certificate of the moment."""
+        """The TLS context with the present certificate."""
         assert self._security is not None and self._security.tls is not None, "only listeners with TLS shake hands"
         return self._security.tls.context
 

@@ -39,7 +39,7 @@ MEASURED_MAX = 16
 
 
 class MeasuredClient(SlotConnection, Protocol):
-    """Whose requests are measured."""
+    """A client whose requests are measured."""
 
     measured: list[MeasuredSlot]
     """Answers given but not yet sent."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 RELIEF_S: Final = 0.5
-"""Between two looks at who made no progress, while memory is scarce."""
+"""The time between two looks for connections without progress, while memory is scarce."""
 READ_BYTES: Final = 8 * 1024
 """One read takes no more than this while memory is scarce: what is read must be kept if there is no room for the rest."""
 ANSWER_BYTES: Final = 64 * 1024

@@ -18,7 +18,7 @@ COUNT_BITS = 48
 """The low bits of a value of `requests`, which count them; above is the sum of their sizes."""
 _COUNT = (1 << COUNT_BITS) - 1
 SIZE_BYTES = 4
-"""Before each frame."""
+"""The size field before each frame, in bytes."""
 
 
 class RequestTimes(Histogram):

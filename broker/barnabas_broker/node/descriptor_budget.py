@@ -21,8 +21,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 RESERVED_DESCRIPTORS = 160
-"""For the metadata log, the quorum's and the other brokers' connections, gRPC, metrics, listeners, and connections on their way
-to be refused."""
+"""Descriptors kept for the metadata log, the quorum's and the other brokers' connections, gRPC, metrics, listeners, and
+connections on their way to be refused."""
 FILES_SHARE = 3
 """One in so many of the rest stays for log files, whatever max.connections says."""
 FILES_MIN = 32

@@ -52,7 +52,7 @@ from barnabas_wire.rpc.server import new_server
 logger = logging.getLogger(__name__)
 
 CERTIFICATES_SCAN_S = 10.0
-"""Between two looks whether a certificate was renewed."""
+"""The time between two checks whether a certificate was renewed."""
 SERVED = (admin_pb2, bootstrap_pb2, controller_pb2, explain_pb2, inspection_pb2, login_pb2, quorum_pb2)
 """Every module with a gRPC service."""
 HEALTH_WITHIN_MS = 1_000

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 logger = logging.getLogger(__name__)
 
 LOOK_S = 0.1
-"""Between two looks whether the node is ready."""
+"""The time between two checks whether the node is ready."""
 STATUS_S = 5.0
 """After this long the reason for a late start is said, when it has changed."""
 

@@ -23,7 +23,7 @@ class Damage(NamedTuple):
     position: int
     size: int
     offset: int
-    """That the batch there should have, or says it has."""
+    """The offset that the batch there should have, or says it has."""
     reason: str
 
 

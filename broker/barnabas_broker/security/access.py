@@ -141,7 +141,7 @@ class AccessControl:
         self._on_denied = on_denied
 
     def of(self, principal: str, host: str) -> Access:
-        """For who comes as `principal` from the address `host`."""
+        """The rights of a client that comes as `principal` from the address `host`."""
         return Access(principal, host) if self._authorizer is None else GuardedAccess(self, principal, host)
 
     def acls(self) -> AclsImage:

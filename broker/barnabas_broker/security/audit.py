@@ -84,7 +84,7 @@ TEXT_MAX: Final = 512
 CHANGE_TEXT_MAX: Final = 4096
 """Characters of a value in a change: a principal with that right may set a long list."""
 RETRY_S: Final = 1.0
-"""Between two tries to write what the disk did not take."""
+"""The time between two tries to write what the disk did not take."""
 _TICK_S: Final = WINDOW_MS / 1000 / 4
 
 
@@ -390,7 +390,7 @@ class _Writer:
 
 
 def _cut(value: Any, characters_max: int) -> Any:
-    """With every text in it no longer than that. What a client says fills no file."""
+    """The value with every text in it no longer than that. What a client says fills no file."""
     if isinstance(value, str):
         if len(value) <= characters_max:
             return value

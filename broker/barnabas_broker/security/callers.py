@@ -65,7 +65,7 @@ class _Exchange(NamedTuple):
 class _Token(NamedTuple):
     user: ScramUser
     credential: ScramCredential
-    """That it was given for; another one in the image ends it."""
+    """The credential that the token was given for; another one in the image ends it."""
     expires_ms: int
 
 

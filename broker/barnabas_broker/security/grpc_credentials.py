@@ -102,7 +102,7 @@ class GrpcCredentials:
             )
 
     def server_credentials(self, *, demands_certificate: bool) -> grpc.ServerCredentials:
-        """For add_secure_port: each handshake takes the credentials of its moment."""
+        """The credentials for add_secure_port: each handshake takes the credentials of its moment."""
         given = [self._generation]
 
         def renewed() -> Any:

@@ -39,9 +39,10 @@ class GrpcListenerSecurity:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     config: SecurityConfig = field(default_factory=SecurityConfig)
     credentials: GrpcCredentials | None = None
-    """That the listener shows; None: plain text."""
+    """The credentials that the listener shows; None: plain text."""
     own: GrpcCredentials | None = None
-    """With which this node calls at such listeners of others: those of its listener, or of one that is to have TLS. None: plain text."""
+    """The credentials with which this node calls such listeners of others: those of its listener, or of one that is to
+    have TLS. None: plain text."""
     dials_plaintext: bool = False
     """Whether a listener that speaks plain text still is called so all the same."""
     rules: tuple[MappingRule, ...] = ()

@@ -103,7 +103,7 @@ class Logins:
         return self._mechanisms.get(mechanism)
 
     def new_session(self) -> SaslSession:
-        """For a connection that was just accepted."""
+        """A session for a connection that was just accepted."""
         return SaslSession(self._mechanisms, lifetime_ms=self._lifetime_ms)
 
     def _likeness(self, mechanism: ScramMechanism) -> Likeness:

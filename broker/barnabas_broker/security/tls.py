@@ -140,7 +140,7 @@ def _set_versions(context: ssl.SSLContext, config: SecurityConfig) -> None:
 
 
 def stamps_of(config: SecurityConfig) -> Stamps:
-    """By which it is seen that one of the files was replaced."""
+    """The stamps of the files, which differ once one of them was replaced."""
     return tuple(_identity(path) for path in (config.ssl_keystore_location, config.ssl_truststore_location))
 
 

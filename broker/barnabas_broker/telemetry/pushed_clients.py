@@ -32,7 +32,7 @@ class PushStats:
     throttled: int = 0
     unknown_subscription: int = 0
     refused: int = 0
-    """For any other reason."""
+    """Pushes refused for any other reason."""
     busy: int = 0
     """Refused because too many others waited."""
     clients_put_out: int = 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUEUED_MAX = 4096
 BATCH_MAX = 512
 DELAY_MS = 2_000
-"""Between two batches."""
+"""The time between two batches."""
 EXPORT_TIMEOUT_S = 5
 """The time-out of one batch; a collector that is away costs its spans."""
 

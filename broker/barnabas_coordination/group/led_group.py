@@ -54,12 +54,12 @@ class LedMember(Protocol):
 
     @property
     def epoch(self) -> int:
-        """That it was told last."""
+        """The epoch that it was told last."""
         ...
 
     @property
     def previous_epoch(self) -> int:
-        """That it was told before."""
+        """The epoch that it was told before."""
         ...
 
     @property
@@ -269,7 +269,7 @@ class LedGroupState(ABC, Generic[M, T, S]):
 
 
 def member_tombstones(kinds: RecordKinds, group_id: str, member_id: str) -> list[Any]:
-    """In the order that a compacted log keeps: a member holds nothing before it is gone."""
+    """The tombstones of a member, in the order that a compacted log keeps: a member holds nothing before it is gone."""
     return [
         kinds.assignment(group_id, member_id, None),
         kinds.member_target(group_id, member_id, None),

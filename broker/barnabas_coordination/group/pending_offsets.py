@@ -33,7 +33,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._open: dict[int, dict[tuple[str, TopicPartition], _Entry]] = {}
         self._ending: deque[tuple[list[OffsetCommitRecord], list[tuple[str, TopicPartition]]]] = deque()
-        """Per marker, oldest first: what counts by it, and every key of the transaction."""
+        """For each marker, oldest first: what counts by it, and every key of the transaction."""
         self._unstable: Counter[tuple[str, TopicPartition]] = Counter()
         self._by_group: Counter[str] = Counter()
         self._position = 0

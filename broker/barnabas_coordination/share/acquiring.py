@@ -32,7 +32,7 @@ class BatchSpan(NamedTuple):
     base_offset: int
     last_offset: int
     position: int = 0
-    """In its file."""
+    """The position in its file, in bytes."""
     size_bytes: int = 0
     is_aborted: bool = False
     """Whether it is data of a transaction that was aborted, for a reader of committed records."""

@@ -64,7 +64,7 @@ class Looked(NamedTuple):
     waiting: Sequence[tuple[Offset, int]]
     """Offset and time in wall clock ms of each record that is not due, ascending."""
     end: Offset
-    """Up to which offset the records were looked at: what follows must not be delivered on the strength of this."""
+    """The offset up to which the records were looked at: what follows must not be delivered on the strength of this."""
 
 
 class DueTimes:

@@ -49,7 +49,7 @@ class ShareCoordinator:
         self._metadata = metadata
         self._delete_before = delete_before
         self._pruned: dict[int, Offset] = {}
-        """To where each led partition is pruned."""
+        """The offset to which each led partition is pruned."""
         self.topic = InternalTopic(
             SHARE_STATE_TOPIC,
             partition_count=config.state_topic_num_partitions,

@@ -32,7 +32,7 @@ GONE_RECORDS_MAX: Final = 5_000
 """Most tombstones of one look; the rest follows at once."""
 CONTINUE_MS: Final = 100
 GONE_DELAY_MS: Final = 1_000
-"""Between the news that a topic is deleted and the look: until then the image has it, too."""
+"""The time between the news that a topic is deleted and the look: until then the image has it, too."""
 
 
 class ShareShard:

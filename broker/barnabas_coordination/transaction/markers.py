@@ -62,7 +62,7 @@ class _Due:
     failures: int = 0
     is_retry_armed: bool = False
     failed: list[TopicPartition] = field(default_factory=list)
-    """To be sent again when the pause is over."""
+    """Partitions to be asked again when the pause is over."""
 
 
 class _Item(NamedTuple):

@@ -382,7 +382,7 @@ class End(NamedTuple):
     """What EndTxn amounts to."""
 
     state: TransactionState | None
-    """To be written, and then the markers; None for a repeat of an end that was written before."""
+    """The state to be written, and then the markers; None for a repeat of an end that was written before."""
     producer: Producer
     """The id and epoch that the producer continues with."""
 

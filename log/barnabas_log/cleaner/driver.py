@@ -62,14 +62,14 @@ class CleanerStats:
     """Counters since the start, and what is the case now."""
 
     runs: int = 0
-    """That were swapped in."""
+    """Runs whose output was swapped in."""
     runs_dropped: int = 0
     """Because the log changed meanwhile."""
     runs_failed: int = 0
     bytes_moved: int = 0
     """Read and written by the worker."""
     bytes_freed: int = 0
-    """By which logs became smaller."""
+    """The bytes by which logs became smaller."""
     segments_swapped: int = 0
     is_running: bool = False
     dirty_ratio_max: float = 0.0

@@ -90,7 +90,7 @@ class Job(NamedTuple):
 
     @classmethod
     def decode(cls, line: bytes) -> Job:
-        """From a line. Raises ValueError, KeyError or TypeError."""
+        """A job from its line. Raises ValueError, KeyError or TypeError."""
         fields: dict[str, Any] = json.loads(line)
         fields["sources"] = tuple(Source(*each) for each in fields["sources"])
         fields["producers"] = tuple((each[0], each[1], each[2]) for each in fields["producers"])
@@ -118,7 +118,7 @@ class Result(NamedTuple):
     end_offset: int
     """Everything below is clean."""
     outputs: tuple[Output, ...]
-    """In order; a source that no output names stays as it is."""
+    """The outputs in order; a source that no output names stays as it is."""
     keys: int
     bytes_read: int
     bytes_written: int
@@ -129,7 +129,7 @@ class Result(NamedTuple):
 
     @classmethod
     def decode(cls, fields: dict[str, Any]) -> Result:
-        """From what `encode` made. Raises ValueError, KeyError or TypeError."""
+        """A result from what `encode` made. Raises ValueError, KeyError or TypeError."""
         outputs = tuple(
             Output(
                 base,

@@ -22,7 +22,7 @@ from barnabas_wire.kafka.ids import Offset
 
 @dataclass(frozen=True, slots=True)
 class SealedSegments:
-    """From the log's first segment on, as a run of the cleaner finds them."""
+    """The sealed segments from the log's first on, as a run of the cleaner finds them."""
 
     segments: tuple[LogSegment, ...]
     sources: tuple[Source, ...]
@@ -71,7 +71,7 @@ def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
 
 
 def sealed_segments(log: UnifiedLog, end_offset: Offset) -> SealedSegments:
-    """From the first one to `end_offset`, for a run of the cleaner."""
+    """The sealed segments from the first to `end_offset`, for a run of the cleaner."""
     chosen: list[LogSegment] = []
     sources: list[Source] = []
     for number in range(len(log.segments) - 1):

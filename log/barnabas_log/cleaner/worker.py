@@ -87,7 +87,7 @@ def _work(disk: RealDisk, job: Job, bytes_per_second: float) -> Result:
 
 
 def _map_of_keys() -> Callable[..., KeyOffsets]:
-    """In machine code where the extra is installed, unless the caller wants the plain path."""
+    """The map in machine code where the extra is installed, unless the caller wants the plain path."""
     if PLAIN in sys.argv:
         return KeyOffsets
     try:

@@ -55,7 +55,7 @@ class Settled(NamedTuple):
     is_known: bool = True
     """Whether either of the two could be read; else nothing is known, and the offsets are empty."""
     differing: frozenset[TopicPartition] | None = None
-    """Whose entries differ, where both could be read; None where either could not."""
+    """Partitions whose entries differ, where both could be read; None where either could not."""
 
 
 def encode_twin(name: str, offsets: Offsets, topic_ids: Mapping[TopicPartition, Uuid]) -> bytes:

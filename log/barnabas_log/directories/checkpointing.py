@@ -24,7 +24,7 @@ from barnabas_wire.kafka.ids import Offset
 logger = logging.getLogger(__name__)
 
 _FORGET_RETRY_MS: Final = 10_000
-"""After which the checkpoint files are written again that still speak of deleted logs."""
+"""The pause before checkpoint files that still name deleted logs are written again."""
 
 
 class Checkpointing:

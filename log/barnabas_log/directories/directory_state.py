@@ -31,7 +31,8 @@ from barnabas_log.disk import Disk
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset, TopicPartition, Uuid
 
 OWN_DIRECTORY: Final = f"barnabas-0.{'0' * 32}-delete"
-"""In each log directory: the files of ours that must not outlive a start of a version that does not write them."""
+"""The directory, in each log directory, for the files of ours that must not outlive a start of a version that does not
+write them."""
 STATE_FILE: Final = "directory-state"
 NO_BROKER_EPOCH: Final = -1
 
@@ -42,9 +43,9 @@ class LostReplica(NamedTuple):
     topic_id: Uuid
     """The id of the replica's topic."""
     end_offset: Offset
-    """Up to where it had records at least; -1 where that is not known."""
+    """The offset up to which it had records at least; -1 where that is not known."""
     why: str
-    """In words, for an operator."""
+    """The reason in words, for an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

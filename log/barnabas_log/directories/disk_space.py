@@ -33,9 +33,9 @@ class FreeSpaceMarks(NamedTuple):
     """Free bytes of a directory's file system."""
 
     stop: int
-    """Below this nothing more is appended."""
+    """The free bytes below which nothing more is appended."""
     resume: int
-    """From this on it is again."""
+    """The free bytes from which on it is again."""
 
     @classmethod
     def of(cls, *, stop: int, resume: int, total_bytes: int) -> FreeSpaceMarks:

@@ -32,7 +32,7 @@ from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPart
 logger = logging.getLogger(__name__)
 
 RESERVE_FILE: Final = "reserve"
-"""In each log directory."""
+"""The name of the reserve's file in each log directory."""
 _NAME_BYTES_MAX: Final = 255
 _OPENED_AT_ONCE: Final = 32
 """Logs that a thread opens in one go: handing over each by itself costs a fifth more CPU (measured)."""
@@ -192,7 +192,7 @@ class LogDirectory:
 
 
 def open_all(opening: Sequence[Callable[[], UnifiedLog]]) -> list[UnifiedLog | Exception]:
-    """In a thread: each log, or why it could not be opened."""
+    """Open logs in a thread: each log, or why it could not be opened."""
     results: list[UnifiedLog | Exception] = []
     for open_log in opening:
         try:

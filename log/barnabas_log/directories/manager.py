@@ -93,7 +93,7 @@ class LogManager:
         ids = directory_ids or {}
         self.stats = LogManagerStats()
         self._times_process = InspectionProcess()
-        """For searches by time alone, so that they hold up no producer's batch."""
+        """The process for searches by time alone, so that they hold up no producer's batch."""
         self.previous_broker_epoch = -1
         """After load: the broker epoch at the last stop if that was clean in every directory that works, else -1 (KIP-966)."""
         self.is_clean_start = False

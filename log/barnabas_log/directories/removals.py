@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 DELETE_SUFFIX: Final = "-delete"
 """The suffix of a directory that is being removed as a whole."""
 _RETRY_MS: Final = 1000
-"""After which a removal is tried again that found no descriptor."""
+"""The pause before a removal that found no descriptor is tried again."""
 
 
 class Removals:

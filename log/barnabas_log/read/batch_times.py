@@ -30,8 +30,8 @@ PACE_STEPS: Final = 256
 """Records and headers between two pauses: some 0.4 ms, by which the loop is late at most."""
 PAUSE_S: Final = 0.0005
 SEARCHED_RECORDS_MAX: Final = 32_000_000
-"""In batches that one search opens, some 30 s of a core. What it has found out by then is kept, so that the next one
-continues."""
+"""The most records in batches that one search opens, some 30 s of a core. What it has found out by then is kept, so
+that the next one continues."""
 
 
 class SearchStopped(Exception):

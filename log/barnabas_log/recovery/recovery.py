@@ -317,8 +317,9 @@ def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_
 def _load_epochs(
     disk: Disk, path: str, segments: list[LogSegment], *, indexed: int, log_start_offset: Offset
 ) -> tuple[LeaderEpochs, Offset]:
-    """From the checkpoint; from the headers of all batches where there is none, none that can be read, or one that they contradict.
-    And where the log started when the checkpoint was written, as far as that tells; NO_OFFSET where it does not.
+    """The leader epochs, from the checkpoint; from the headers of all batches where there is none, none that can be
+    read, or one that they contradict. And where the log started when the checkpoint was written, as far as that tells;
+    NO_OFFSET where it does not.
 
     indexed: of so many segments the indexes are believed.
     """
@@ -452,7 +453,7 @@ class _Bounds(NamedTuple):
     promised_end: Offset
     """A log that ends below has lost something."""
     kept_end: Offset
-    """Below it nothing is cut; _UNKNOWN where all may have been flushed."""
+    """The offset below which nothing is cut; _UNKNOWN where all may have been flushed."""
 
 
 def _check_clean(

@@ -40,7 +40,7 @@ ROUNDS_MAX = 4
 ROUND_FILES_MAX = 64
 """A round takes no further log when it has so many files: while they are flushed they keep their descriptors."""
 RETRY_S = 0.05
-"""After which logs are looked at again that could not be flushed for want of a descriptor."""
+"""The pause before logs that could not be flushed for want of a descriptor are tried again."""
 SLOW_FLUSH_S = 0.020
 """A round older than this holds back writes to its files: they might wait for it (seen: 59 ms), and nothing that is
 written now could be acknowledged sooner."""
@@ -114,7 +114,7 @@ class FlushRounds:
         self._requested.pop(log, None)
 
     def oldest_s(self) -> float:
-        """For how long the oldest round has been in flight, in s; 0 where none is."""
+        """How long the oldest round has been in flight, in s; 0 where none is."""
         if self._loop is None or not self._rounds:
             return 0.0
         return self._loop.time() - min(flying.began_at_s for flying in self._rounds)

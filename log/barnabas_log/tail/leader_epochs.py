@@ -35,7 +35,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> LeaderEpochs:
-        """From the checkpoint file, empty if there is none. Raises CorruptCheckpoint."""
+        """The epochs in the checkpoint file, none if there is no file. Raises CorruptCheckpoint."""
         return cls(disk, path, read_epochs(disk, path))
 
     def save(self) -> None:

@@ -14,7 +14,7 @@ LogT = TypeVar("LogT", contravariant=True)
 
 
 class LogListener(Protocol[LogT]):
-    """Whom a log reports to: its manager. Calls come on the loop that owns the log."""
+    """What a log reports to: its manager. Calls come on the loop that owns the log."""
 
     def on_log_start_moved(self, log: LogT) -> None:
         """The log begins later: by retention, or because records were deleted."""
@@ -51,7 +51,7 @@ class LogListener(Protocol[LogT]):
 
 
 class NoListener:
-    """For a log without a manager."""
+    """The listener of a log without a manager."""
 
     def on_log_start_moved(self, log: object) -> None:
         """The log start is not saved."""

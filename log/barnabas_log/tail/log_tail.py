@@ -478,7 +478,7 @@ class LogTail:
         return active
 
     def _refuse(self, error: OSError) -> KafkaError:
-        """For what can be tried again as it is: want of room is no failure there."""
+        """The error for what can be tried again as it is: want of room is no failure there."""
         if is_disk_full(error) and self.listener.on_disk_full(self._log, error):
             return DiskFull(f"{self.directory}: {error}")
         return self.failed_by(error)

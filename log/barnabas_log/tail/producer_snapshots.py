@@ -51,7 +51,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(content: bytes, end_offset: Offset) -> ProducerState:
-    """From a snapshot file. Raises CorruptCheckpoint."""
+    """The state from a snapshot file. Raises CorruptCheckpoint."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise CorruptCheckpoint(f"a producer snapshot of {len(content)} bytes is cut off")
     version, crc = _HEAD.unpack_from(content)

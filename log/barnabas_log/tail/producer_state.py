@@ -98,7 +98,8 @@ class EndedTransaction(NamedTuple):
 
 
 class VerificationGuard:
-    """That a producer's transaction is being verified, or was; a marker in between makes it worthless (KIP-890)."""
+    """A note that a producer's transaction is being verified, or was; a marker in between makes it worthless
+    (KIP-890)."""
 
     __slots__ = ("epoch", "is_confirmed")
 

@@ -53,7 +53,8 @@ logger = logging.getLogger(__name__)
 BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
 INDEX_INTERVAL_BYTES_MAX = 64 * 1024
-"""Between two index entries, whatever the topic's owner wants: the headers between them are walked over on the loop, up to a thousand."""
+"""The most bytes between two index entries, whatever the topic's owner wants: the headers between them are walked over
+on the loop, up to a thousand."""
 LYING_MAX = 256
 """Batches of a segment whose true time is remembered."""
 _SCAN_BYTES = 8192

@@ -103,10 +103,10 @@ class FetcherParts:
     peers: PeerFactory
     request_flush: Callable[[UnifiedLog], None]
     random: Random
-    """For jitter only."""
+    """Randomness for jitter only."""
     stats: Stats
     throttle: ThrottleSide
-    """For replicas that are not in sync."""
+    """The throttle for replicas that are not in sync."""
     may_fetch_ahead: Callable[[], bool]
     """Whether all leaders read flushed offsets."""
     knows_forgotten: Callable[[], bool]

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OPEN_RETRY_S = 1.0
-"""After which logs are opened that found no descriptor."""
+"""The pause before logs that found no descriptor are opened."""
 SLICE_LOGS = 16
 """Logs that are deleted, or opened, between two turns of the loop; and made by a thread in one go, which holds the interpreter
 for some of that time."""

@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
     remove: list[Removal]
     postpone: list[TopicPartition]
-    """To be looked at again under a newer image."""
+    """Partitions to be looked at again under a newer image."""
     lead: list[Change]
     follow: list[Change]
 

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 REPAIR_BYTES_MAX = 64 * 1024 * 1024
 """A larger range is not refetched in one piece of memory: the log is cut before it."""
 RETURN_S = 60.0
-"""In which a second log that was put in place is hosted, behind whatever else is being opened."""
+"""The time within which a second log that was put in place is hosted, behind whatever else is being opened."""
 REFILLS_MAX = 2
 """Replicas that are refilled at the same time."""
 FETCH_BYTES = 2 * 1024 * 1024
@@ -74,7 +74,7 @@ class RepairStep(Enum):
     PROVE = "prove"
     """The cluster takes it for corrupt, from before a restart, and no damage is known: read all of it."""
     WAIT = "wait"
-    """For a leader, for the cluster to know, or for a high watermark."""
+    """Wait for a leader, for the cluster to know, or for a high watermark."""
     REFETCH = "refetch"
     CUT = "cut"
     """End the log before the damage, and follow the leader from there."""
@@ -166,7 +166,7 @@ class Cut(NamedTuple):
     """A log was cut before its damage."""
 
     log_end_offset: Offset
-    """Before it."""
+    """The log end offset before the cut."""
     leader_epoch: Epoch
     at_s: float
     ranges: int

@@ -295,7 +295,7 @@ class BatchWork:
         records: int,
         work: Future[bytes],
     ) -> None:
-        """In the thread that did the work."""
+        """Called in the thread that did the work: hand its result to the loop."""
         if not work.cancelled() and not loop.is_closed():
             loop.call_soon_threadsafe(self._take, request, index, task, records, work)
 

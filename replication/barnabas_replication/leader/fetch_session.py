@@ -49,7 +49,7 @@ class Member:
 
     @property
     def replica_id(self) -> BrokerId:
-        """Whose session it is."""
+        """The replica whose session it is."""
         return self.session.replica_id
 
     def note(self) -> None:
@@ -60,7 +60,7 @@ class Member:
             session.changed[self] = None
 
     def vouch(self) -> None:
-        """At rest, so far: its follower was caught up when it fetched last."""
+        """Note that it is at rest so far: its follower was caught up when it fetched last."""
         partition, session = self.partition, self.session
         if partition is None:
             return

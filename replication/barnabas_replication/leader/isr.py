@@ -74,7 +74,7 @@ def effective_min_isr(*, min_insync_replicas: int, replication_factor: int) -> i
 
 
 def is_caught_up(replica: RemoteReplica, *, leader_end_offset: Offset, now_ms: int, lag_ms_max: int) -> bool:
-    """At the leader's end, or there not longer ago than lag_ms_max."""
+    """Whether it is at the leader's end, or was there not longer ago than lag_ms_max."""
     return replica.end_offset == leader_end_offset or now_ms - replica.last_caught_up_ms <= lag_ms_max
 
 

@@ -122,7 +122,7 @@ class Waiter(Protocol):
 
     @property
     def replica_id(self) -> BrokerId:
-        """Whose fetch it is; -1: a consumer's."""
+        """The replica whose fetch it is; -1: a consumer's."""
         ...
 
     def note(self) -> None:

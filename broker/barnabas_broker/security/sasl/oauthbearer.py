@@ -88,7 +88,7 @@ def verify_token(token: str, *, rules: TokenRules, find_key: FindKey) -> tuple[s
 
 
 def _unverified(token: str, subject_claim: str) -> str:
-    """Whose token it says it is: for the audit log, and for nothing else."""
+    """The user that the token names, unchecked: for the audit log, and for nothing else."""
     try:
         subject = jwt.decode(token, options={"verify_signature": False}).get(subject_claim)
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):

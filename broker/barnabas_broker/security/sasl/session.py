@@ -56,7 +56,7 @@ class SaslSession:
         self._mechanisms = mechanisms
         self._lifetime_ms = lifetime_ms
         self.mechanism = ""
-        """That the client chose last."""
+        """The mechanism that the client chose last."""
         self.reason = ""
         """Why it was refused, in words."""
         self.claimed = ""
@@ -66,7 +66,7 @@ class SaslSession:
 
     @property
     def mechanisms(self) -> list[str]:
-        """That the listener takes."""
+        """The mechanisms that the listener takes."""
         return list(self._mechanisms)
 
     @property

@@ -186,7 +186,7 @@ def sync_timer(group_id: str, member_id: str) -> TimerKey:
 
 
 def encode_assignment(partitions: Partitions, subscription: bytes, topics: TopicsImage) -> bytes:
-    """For a member, in the version in which it subscribes; topics that are gone are left out."""
+    """The assignment for a member, in the version in which it subscribes; topics that are gone are left out."""
     version = int.from_bytes(subscription[:2], "big", signed=True)
     newest = ConsumerProtocolAssignment.MAX_VERSION
     named = []

@@ -34,7 +34,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: HeldPartitions = field(default_factory=dict)
     pending: HeldPartitions = field(default_factory=dict)
-    """To be given up."""
+    """The partitions to be given up."""
 
     @property
     def regex(self) -> str:
@@ -82,7 +82,7 @@ class ConsumerMember:
         )
 
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
-        """In which epoch it got a partition that it holds; None for one that it does not hold."""
+        """The epoch in which it got a partition that it holds; None for one that it does not hold."""
         for held in (self.assigned, self.pending):
             found = held.get(topic_id, {}).get(partition)
             if found is not None:

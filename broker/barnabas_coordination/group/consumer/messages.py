@@ -119,7 +119,7 @@ class Finding(NamedTuple):
     partitions: Partitions = MappingProxyType({})
     others: tuple[str, ...] = ()
     since_ms: int | None = None
-    """For how many milliseconds it has been so; None where that is not known."""
+    """How many milliseconds it has been so; None where that is not known."""
     ends_in_ms: int | None = None
 
 

@@ -107,7 +107,7 @@ class _Step:
         return _moved(member, self.epoch, state, assigned, {})
 
     def without_unsubscribed(self) -> ConsumerMember:
-        """Between two targets: what it no longer subscribes to goes."""
+        """The member between two targets, without what it no longer subscribes to."""
         member = self.member
         gone = {topic_id: of for topic_id, of in member.assigned.items() if topic_id not in self.topics}
         if not gone:

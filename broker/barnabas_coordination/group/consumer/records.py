@@ -140,7 +140,7 @@ class AssignmentValue(NamedTuple):
     state: MemberState
     assigned: HeldPartitions
     pending: HeldPartitions
-    """To be given up."""
+    """The partitions to be given up."""
 
 
 class ConsumerGroupCurrentMemberAssignmentRecord(NamedTuple):

@@ -77,7 +77,7 @@ class ShareSoftState:
     beginning: dict[PartitionOf, int] = field(default_factory=dict)
     """What share coordinators are being asked to begin, by the state epoch."""
     asked: dict[PartitionOf, int] = field(default_factory=dict)
-    """In which epoch each partition that is being begun was last asked for."""
+    """The epoch in which each partition that is being begun was last asked for."""
     ending: set[Uuid] = field(default_factory=set)
     """Topics whose states share coordinators are being asked to forget."""
     waiting: list[Waiting] = field(default_factory=list)

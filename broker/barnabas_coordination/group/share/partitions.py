@@ -85,7 +85,7 @@ def without_state(states: StatePartitions, names: Iterable[str], topics: TopicsI
 
 
 def begin(states: StatePartitions, more: Mapping[Uuid, Beginning]) -> StatePartitions:
-    """With more partitions whose states are being begun, whether they had one or not."""
+    """The states with more partitions whose states are being begun, whether they had one or not."""
     beginning, begun = dict(states.beginning), dict(states.begun)
     for topic_id, (name, starts) in more.items():
         before = beginning.get(topic_id)
@@ -97,7 +97,7 @@ def begin(states: StatePartitions, more: Mapping[Uuid, Beginning]) -> StateParti
 
 
 def end(states: StatePartitions, topic_ids: Iterable[Uuid]) -> StatePartitions:
-    """With topics whose states are being forgotten."""
+    """The states with topics whose states are being forgotten."""
     gone = set(topic_ids)
     names = {topic_id: topic.name for kind in (states.beginning, states.begun) for topic_id, topic in kind.items()}
     return StatePartitions(

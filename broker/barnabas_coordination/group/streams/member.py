@@ -78,7 +78,7 @@ class StreamsMember:
         )
 
     def active_since(self, task: Task) -> int | None:
-        """In which epoch it got an active task that it has; None for one that it has not."""
+        """The epoch in which it got an active task that it has; None for one that it has not."""
         since = self.assigned.active.get(task)
         return self.pending.active.get(task) if since is None else since
 

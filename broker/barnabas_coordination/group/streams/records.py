@@ -46,7 +46,7 @@ from barnabas_wire.kafka.schema import (
 )
 
 NO_TOPOLOGY: Final = -1
-"""In place of a topology's epoch."""
+"""The value in place of a topology's epoch."""
 
 
 class MemberState(IntEnum):

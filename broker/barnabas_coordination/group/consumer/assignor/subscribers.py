@@ -31,7 +31,7 @@ class Subscriber:
     instance_id: str | None = None
     rack_id: str | None = None
     topics: frozenset[Uuid]
-    """That it subscribes to and that exist."""
+    """The existing topics that it subscribes to."""
     target: Partitions
     """The former one, of which as much as possible is kept."""
 
