@@ -233,7 +233,7 @@ BROKE_A_LAW_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
         OFFLINE,
         r"churned-\d+-0: leading epoch",
     ),
-    (1, Slant.NONE, "a log that one directory does not take is begun in another", FULL),
+    (7, Slant.NONE, "a log that one directory does not take is begun in another", FULL),
     (1, Slant.NONE, "a topic of this life is hosted beside a directory that failed before it was heard of", OFFLINE),
     (ROT, Slant.ROT, "a directory that comes back costs no replica that was made without it", OFFLINE),
     (ROT, Slant.ROT, "a repaired replica knows what producers wrote in what was damaged", REPAIRED),
@@ -243,7 +243,7 @@ BROKE_A_LAW_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
     (ROT, Slant.ROT, "a replica that cut its log before damage is whole once it has the records again", CUT, WHOLE),
     (ROT, Slant.ROT, "a cut before damage waits for descriptors", DAMAGED, SHORT_OF_DESCRIPTORS),
     (ROT, Slant.ROT, "a cut within damage waits until the replica is no more eligible", CUT),
-    (ROT, Slant.ROT, "a damaged leader takes no batch that may be a repeat", LEADS_DAMAGED),
+    (21, Slant.ROT, "a damaged leader takes no batch that may be a repeat", LEADS_DAMAGED),
     (
         1,
         Slant.COORDINATORS,
@@ -252,7 +252,7 @@ BROKE_A_LAW_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
         "^offsets_given_up: ",
     ),
     (ROT, Slant.ROT, "a repair that finds no descriptor fails no directory", DAMAGED, SHORT_OF_DESCRIPTORS),
-    (ROT, Slant.ROT, "a corrupt leader alone in the isr gives way to an eligible replica", CORRUPT, LEADS_DAMAGED),
+    (21, Slant.ROT, "a corrupt leader alone in the isr gives way to an eligible replica", CORRUPT, LEADS_DAMAGED),
     (ROT, Slant.ROT, "rot below the log start makes no replica differ", DAMAGED, START_MOVED),
     (
         ROT,
