@@ -344,7 +344,13 @@ def _retention_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def deletable_count(facts: Any, **rest: Any) -> int:
         return original(facts, **{**rest, "high_watermark": facts[-1].end_offset})
 
+    retire = LogManager._retire
+
+    def retire_at_once(self: LogManager, log: UnifiedLog, *, may_block: bool = True) -> None:
+        retire(self, log, may_block=True)  # else the start that is saved first goes up to the HW only
+
     patch.setattr(retiring, "deletable_count", deletable_count)
+    patch.setattr(LogManager, "_retire", retire_at_once)
 
 
 def _loaded_logs_are_shortened_by_the_defaults(patch: pytest.MonkeyPatch) -> None:
@@ -831,7 +837,9 @@ MUTANTS = (
     NodeMutant("a new directory is not flushed", _new_directory_is_not_flushed, is_tested=True),
     NodeMutant("a torn tail stays", _torn_tail_stays, story=stories.UncommittedTails),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
-    NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
+    NodeMutant(
+        "retention passes the HW", _retention_passes_the_high_watermark, story=stories.TrimmedTails, is_tested=True
+    ),
     NodeMutant(
         "an empty log is asked for an epoch that is gone", _empty_log_is_asked_for_the_epoch_that_retention_took
     ),

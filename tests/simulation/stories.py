@@ -364,6 +364,28 @@ class UncommittedTails(Story):
             next(node for node in self.nodes if not node.is_up).start()
 
 
+class TrimmedTails(Story):
+    """No follower flushes what a leader writes, so nothing of it is committed while its size calls for retention; then the leader stops."""
+
+    like = replace(BUSY, logs=replace(BUSY.logs, segment_bytes=400, topic_retention_bytes=600, checkpoint_s=0.5))
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        client = self.clients[0]
+        for round_ in range(3):
+            await self.until_in_sync()
+            leader = self.leader
+            for node in self.nodes:
+                node.disk_faults.are_logs_stalled = node is not leader
+            writing = [asyncio.ensure_future(client._write(Producer(10_000 + 40 * round_ + i))) for i in range(40)]
+            await asyncio.sleep(5.0)
+            for node in self.nodes:
+                node.disk_faults.are_logs_stalled = False
+            await asyncio.gather(*writing)
+            self.figures.stops += 1
+            leader.stop()
+
+
 class SlowFlushes(Story):
     """A flush takes so long that segments are begun meanwhile; one node after the other loses its power, then all."""
 
