@@ -9,6 +9,7 @@ A member has what an answer assigned to it, until it sent a request that said th
 is out. It does not know when its session ends; these laws do. What makes a protection shorter than it seems:
 - A coordinator that is deposed and does not know answers on, for a heartbeat that changes nothing writes nothing. So it counts only
   until the next one led; that one has given every member a fresh session.
+- A static member that left for a while is not there to protect anything: its partitions and its instance id wait for it all the same.
 - A request that nobody answered may arrive later, or may have arrived, and says that the member has no more than it had then. An epoch
   that is the former one lets it in (KIP-848), so what came to the member after it is not protected.
 """
@@ -35,6 +36,8 @@ OWNER = "a partition has one owner"
 EPOCHS = "epochs of a member never fall"
 FENCED = "no commit counts of who has lost the partition"
 KEPT = "a committed offset stays committed"
+INSTANCE = "an instance id has one owner"
+RETURNS = "what a static member left it finds again"
 Part = tuple[Uuid, int]
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
@@ -54,7 +57,17 @@ class Membership:
     """What one member knows of itself, as long as it takes itself for one."""
 
     name: str
+    instance: str | None = None
+    """The instance id of a static member, which its next life has too."""
+    is_classic: bool = False
+    """Of the classic protocol, in which who comes under an instance id takes the place of who had it."""
+    has_left: bool = False
+    """For a while: another life is to go on where it ended."""
+    replaced: tuple[float, int] | None = None
+    """When another was let in under its instance id, and the newest leader epoch of the group's log then."""
     epoch: int = 0
+    kept_epoch: int = 0
+    """The last one that the group's log has: a generation is in no log before its leader's assignment is."""
     owned: dict[Part, float] = field(default_factory=dict)
     """What it reads, and since when."""
     heard_s: float = float("-inf")
@@ -110,6 +123,10 @@ class GroupLaws:
         """Partitions given to members; answers that a member is out; commits acknowledged and refused; committed offsets read."""
         self.upgrades = self.downgrades = 0
         """How often the group was seen to become one of the consumer protocol, and back."""
+        self.returns = self.unreleased = self.replaced = 0
+        """Static members that came back; that were refused, for their instance id was another's; that another took the place of."""
+        self._instances: dict[str, Membership] = {}
+        """Who was let in last under an instance id."""
         self._type = ""
         self._run = run
         self._terms: dict[int, float] = {}
@@ -159,11 +176,39 @@ class GroupLaws:
 
     # -- ownership -------------------------------------------------------------------------------------------------
 
-    def answered(self, member: Membership, epoch: int) -> None:
-        """A member is told the epoch that it is in. A group whose members were all gone may have begun anew."""
-        if epoch < member.epoch and self._empty_s <= member.heard_s:
-            raise LawBroken(EPOCHS, f"{member} is told {epoch}")
+    def answered(self, member: Membership, epoch: int, *, is_kept: bool = True) -> None:
+        """A member is told the epoch that it is in. A group whose members were all gone may have begun anew. is_kept: the log has it."""
+        if not member.epoch and member.instance is not None:
+            self._let_in(member, member.instance)
+        if epoch < member.kept_epoch and self._empty_s <= member.heard_s:
+            raise LawBroken(EPOCHS, f"{member} is told {epoch}, and {member.kept_epoch} was kept")
         member.epoch = epoch
+        if is_kept:
+            member.kept_epoch = epoch
+
+    def _let_in(self, member: Membership, instance: str) -> None:
+        """Its instance id was nobody's, or of one that had left, or fell silent, or another may take the place of."""
+        now_s = self._run.loop.time()
+        former = self._instances.get(instance)
+        self._instances[instance] = member
+        if former is None or former not in self.members:
+            return
+        may_replace = former.has_left or former.is_classic or member.is_classic
+        if not may_replace and self._is_heard(former, now_s):
+            raise LawBroken(INSTANCE, f"{member} is let in as {instance}, which {former} is")
+        former.replaced = (now_s, max(self._terms, default=-1))
+        self.members.remove(former)
+        self.returns += former.has_left
+        self.replaced += not former.has_left
+
+    def heard(self, member: Membership, sent_s: float, term: int) -> None:
+        """A member is told that it is one, by who coordinated in that term, in answer to what it sent then."""
+        member.heard_s, member.term = sent_s, term
+        if self._is_replaced(member, sent_s) and member.replaced is not None and term >= member.replaced[1]:
+            raise LawBroken(INSTANCE, f"{member} is told that it is {member.instance}, which another is since")
+
+    def _is_replaced(self, member: Membership, at_s: float) -> bool:
+        return member.replaced is not None and at_s >= member.replaced[0]
 
     def take(self, member: Membership, parts: set[Part]) -> None:
         """Partitions are given to a member, which had them not."""
@@ -171,14 +216,19 @@ class GroupLaws:
         for part in sorted(parts):
             for other in self.members:
                 if other is not member and part in other.owned and self._is_protected(other, part, now_s):
-                    raise LawBroken(OWNER, f"{part[1]} is given to {member}, and {other} has it")
+                    law = RETURNS if other.has_left else OWNER
+                    raise LawBroken(law, f"{part[1]} is given to {member}, and {other} has it")
             self.given += 1
             member.owned[part] = now_s
             self._last_given[part] = (now_s, member)
 
     def _is_protected(self, member: Membership, part: Part, now_s: float) -> bool:
         """Whether no coordinator has a reason to think that it has the partition no more."""
-        if not member.is_sure_of(part) or (member.to_give_up and now_s >= member.asked_s + REBALANCE_S):
+        return member.is_sure_of(part) and self._is_heard(member, now_s)
+
+    def _is_heard(self, member: Membership, now_s: float) -> bool:
+        """Whether no coordinator has a reason to think that it is gone."""
+        if member.to_give_up and now_s >= member.asked_s + REBALANCE_S:
             return False
         patience_s = min(
             SESSION_S, REBALANCE_S
@@ -198,6 +248,7 @@ class GroupLaws:
         given_s, to = self._last_given.get(part, (0.0, member))
         is_taken = to is not member and given_s > member.owned[part]
         is_lost = is_taken and (member.is_sure_of(part) or not self._is_current(member))
+        is_lost = is_lost or self._is_replaced(member, self._run.loop.time())
         attempt = Commit(self._number, part, is_lost)
         known = self._of(part)
         (known.refused if is_lost else known.unknown).add(attempt.number)
@@ -214,7 +265,8 @@ class GroupLaws:
     def acknowledged(self, member: Membership, attempt: Commit) -> None:
         """It counts."""
         if attempt.is_lost:
-            raise LawBroken(FENCED, f"{member}: {attempt.part[1]}, which {self._last_given[attempt.part][1]} has")
+            _, to = self._last_given[attempt.part]
+            raise LawBroken(FENCED, f"{member}: {attempt.part[1]}, which {to} was given last")
         self.commits += 1
         known = self._of(attempt.part)
         known.unknown.discard(attempt.number)

@@ -11,6 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
+from barnabas_coordination.group.led_records import LEAVES, LEAVES_FOR_A_WHILE
 from barnabas_simulation.client_calls import ListenerCalls
 from barnabas_simulation.group_laws import (
     GROUP,
@@ -63,6 +64,7 @@ OUT = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.FENCED_INSTANCE_ID,
     }
 )
 """What tells a member that it is none, and a commit that it does not count."""
@@ -73,8 +75,12 @@ VERSION, OFFSET_VERSION = 3, 9
 class Life(ABC):
     """One life, until the member is told that it is out, dies, or leaves."""
 
-    def __init__(self, run: Run, laws: GroupLaws, topic: str, trouble: MemberTrouble, calls: ListenerCalls, name: str):
-        self.me = Membership(name)
+    is_classic = False
+
+    def __init__(
+        self, run: Run, laws: GroupLaws, topic: str, trouble: MemberTrouble, calls: ListenerCalls, me: Membership
+    ):
+        self.me = me
         self.is_over = False
         self.is_pressed = False
         """It has something to say at once."""
@@ -93,7 +99,15 @@ class Life(ABC):
         """End this life of the member."""
         self.is_over = True
         self.me.lose()
-        self.laws.members.remove(self.me)
+        if self.me in self.laws.members:  # another may have its place
+            self.laws.members.remove(self.me)
+
+    async def leave_for_a_while(self, at: BrokerId) -> None:
+        """The process of a static member ends, to be started again; what it has waits for it."""
+        for part in self.me.to_give_up:
+            self.me.owned.pop(part, None)
+        self.me.to_give_up.clear()
+        self.me.has_left = True
 
     def out(self) -> None:
         """The coordinator says that it is no member."""
@@ -120,6 +134,7 @@ class Life(ABC):
             group_id=GROUP,
             member_id=self.me.name,
             generation_id_or_member_epoch=self.me.epoch,
+            group_instance_id=self.me.instance,
             topics=[OffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
         )
         answer = await self.calls.call(at, request, version_max=OFFSET_VERSION)
@@ -146,7 +161,7 @@ class Life(ABC):
         """An answer came, to what was sent then, when the broker coordinated in that term."""
         terms = [each for each in (term, self.laws.term(at)) if each is not None]
         if terms:
-            self.me.heard_s, self.me.term = sent_s, min(terms)
+            self.laws.heard(self.me, sent_s, min(terms))
 
     async def took(self, at: BrokerId, new: set[Part]) -> None:
         """What is new is read from where it was committed."""
@@ -189,6 +204,9 @@ class ConsumerLife(Life):
         if answer.error_code in OUT:
             self.out()
             return True
+        if answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID:
+            self.laws.unreleased += 1
+            return True
         if answer.error_code:
             self._is_told_all = False
             return False
@@ -206,13 +224,19 @@ class ConsumerLife(Life):
     async def leave(self, at: BrokerId) -> None:
         """See Life."""
         self.end()
-        await self.calls.call(at, self._request(-1, frozenset(), is_full=False))
+        await self.calls.call(at, self._request(LEAVES, frozenset(), is_full=False))
+
+    async def leave_for_a_while(self, at: BrokerId) -> None:
+        """See Life."""
+        await super().leave_for_a_while(at)
+        await self.calls.call(at, self._request(LEAVES_FOR_A_WHILE, frozenset(self.me.owned), is_full=False))
 
     async def haunt(self, at: BrokerId) -> None:
-        """A heartbeat of a life that may be over arrives now, with all that it said then, or its join."""
+        """A heartbeat of a life that may be over arrives now, with all that it said then, or its join. Of a static member no join:
+        the one id that its present life has would be another's."""
         owned = frozenset(self.me.owned)
         request = self._request(self.me.epoch, owned, is_full=False)
-        if self.run.random.random() < 0.7:
+        if self.me.instance is None and self.run.random.random() < 0.7:
             owned = frozenset()
             request = self._request(0, owned, is_full=True)
         await self._send_again(at, request, owned)
@@ -225,6 +249,7 @@ class ConsumerLife(Life):
             group_id=GROUP,
             member_id=self.me.name,
             member_epoch=epoch,
+            instance_id=self.me.instance,
             topic_partitions=[TopicPartitions(topic_id, parts) for topic_id, parts in by_topic.items()],
         )
         if is_full:  # a member that missed an answer says all again, and is told all
@@ -294,8 +319,9 @@ class StreamsLife(ConsumerLife):
 
 class ClassicLife(Life):
     """By JoinGroup, SyncGroup and Heartbeat, with an assignor of its own for groups in which nobody else assigns. It gives up everything
-    before it joins."""
+    before it joins. A static one leaves for a while by falling silent."""
 
+    is_classic = True
     _generation = -1
     _id = ""
 
@@ -305,7 +331,13 @@ class ClassicLife(Life):
             return await self._join(at)
         sent_s, term = self.run.loop.time(), self.laws.term(at)
         answer = await self.calls.call(
-            at, HeartbeatRequest(group_id=GROUP, generation_id=self._generation, member_id=self._id)
+            at,
+            HeartbeatRequest(
+                group_id=GROUP,
+                generation_id=self._generation,
+                member_id=self._id,
+                group_instance_id=self.me.instance,
+            ),
         )
         if answer is None:
             return False
@@ -318,7 +350,8 @@ class ClassicLife(Life):
     async def leave(self, at: BrokerId) -> None:
         """See Life."""
         self.end()
-        await self.calls.call(at, LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self._id)]))
+        gone = MemberIdentity(member_id=self._id, group_instance_id=self.me.instance)
+        await self.calls.call(at, LeaveGroupRequest(group_id=GROUP, members=[gone]))
 
     def _is_well(self, code: int, at: BrokerId, sent_s: float, term: int | None) -> bool:
         if code in OUT:
@@ -336,6 +369,7 @@ class ClassicLife(Life):
             session_timeout_ms=int(SESSION_S * 1000),
             rebalance_timeout_ms=int(REBALANCE_S * 1000),
             member_id=self._id,
+            group_instance_id=self.me.instance,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol("range", said)],
         )
@@ -351,7 +385,7 @@ class ClassicLife(Life):
         if answer.error_code:
             return bool(answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS)
         self._id = self.me.name = answer.member_id
-        self.laws.answered(self.me, answer.generation_id)
+        self.laws.answered(self.me, answer.generation_id, is_kept=False)
         return await self._sync(at, answer)
 
     async def _sync(self, at: BrokerId, joined: Any) -> bool:
@@ -359,6 +393,7 @@ class ClassicLife(Life):
             group_id=GROUP,
             generation_id=joined.generation_id,
             member_id=self._id,
+            group_instance_id=self.me.instance,
             protocol_type="consumer",
             protocol_name=joined.protocol_name,
         )
@@ -372,6 +407,7 @@ class ClassicLife(Life):
             return True
         if not self._is_well(answer.error_code, at, sent_s, term) or self.is_over:
             return self.is_over
+        self.laws.answered(self.me, joined.generation_id)
         self._generation = joined.generation_id
         topic_id = self.topic_id()
         if answer.assignment and topic_id is not None:

@@ -1,9 +1,9 @@
 """Members of one group, of Streams or of the other protocols mixed: prompt, slow, asleep beyond their session, dead, haunted by what they
-said before.
+said before, and static ones, which are started again.
 
 May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
 Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
-            member keeps what it need not give up.
+            member keeps what it need not give up; a static one that comes back finds what it left.
 Read next:  group_lives.py, request by request; group_laws.py, who judges; strangers.py, which starts them.
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
 from barnabas_quorum.controller.requests import CreatePartitions, TopicGrowth
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
-from barnabas_simulation.group_laws import GROUP, SESSION_S, GroupLaws, Part
+from barnabas_simulation.group_laws import GROUP, RETURNS, SESSION_S, GroupLaws, Membership, Part
 from barnabas_simulation.group_lives import ClassicLife, ConsumerLife, Life, StreamsLife
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
@@ -50,9 +50,13 @@ class Member:
         self.goes = False
         """It is to leave for good."""
         self.becomes_consumer = False
+        self.returns: Callable[[BrokerId], Awaitable[None]] | None = None
+        """How it is to be started again, now."""
         self._group = group
         self._run = group.run
         self._number = number
+        share = group.trouble.static
+        self.instance = f"instance-{number}" if share and group.run.random.random() < share else None
         self._calls, self._doubles = group.make_calls(), group.make_calls()
         self._at: BrokerId | None = None
         self.life = self._begin()
@@ -64,13 +68,18 @@ class Member:
 
     def _begin(self, name: str = "") -> Life:
         """name: of before, which a consumer may keep."""
-        group, random = self._group, self._run.random
+        group = self._group
+        is_classic = self._run.random.random() < group.trouble.classic and not self.becomes_consumer
+        return self._begin_as(name, is_classic=is_classic)
+
+    def _begin_as(self, name: str = "", *, is_classic: bool) -> Life:
+        group = self._group
         place = (self._run, group.laws, group.topic, group.trouble, self._calls)
-        if random.random() < group.trouble.classic and not self.becomes_consumer:
-            return ClassicLife(*place, f"classic {self._number}")
+        if is_classic:
+            return ClassicLife(*place, Membership(f"classic {self._number}", self.instance, is_classic=True))
         named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
         life = StreamsLife if group.trouble.is_streams else ConsumerLife
-        return life(*place, named, doubles=self._doubles)
+        return life(*place, Membership(named, self.instance), doubles=self._doubles)
 
     async def live(self) -> None:
         """Until the run ends, or it goes."""
@@ -89,10 +98,15 @@ class Member:
             if self.becomes_consumer and isinstance(self.life, ClassicLife):
                 await self.life.leave(at)
                 self.life = self._begin()
+            if self.returns is not None:
+                await self.returns(at)
+                self.returns = None
+                continue
             if not await self.life.beat(at):
                 self._at = None
             elif self.life.is_over:  # as real ones do: the same id, and all from the beginning
-                self.life = self._begin(self.life.me.name if isinstance(self.life, ConsumerLife) else "")
+                is_kept = isinstance(self.life, ConsumerLife) and self.instance is None
+                self.life = self._begin(self.life.me.name if is_kept else "")
             elif random.random() < group.trouble.commits:
                 await self.life.commit(at)
 
@@ -118,6 +132,39 @@ class Member:
             else:
                 await self.life.leave(self._at)
             self.life = self._begin()
+        elif (
+            self.instance is not None
+            and self._at is not None
+            and drawn < trouble.sleeps + trouble.dies + trouble.leaves + trouble.restarts
+            and self._run.strikes("member starts again", self._number)
+        ):
+            leaves = random.random() < 0.7
+            if random.random() < 0.3:
+                await asyncio.sleep(SESSION_S * 1.2 * random.random())
+            is_classic = random.random() < trouble.classic and not self.becomes_consumer
+            await self.start_again(self._at, is_classic=is_classic, leaves=leaves, lingers=True)
+
+    async def start_again(self, at: BrokerId, *, is_classic: bool, leaves: bool, lingers: bool) -> None:
+        """A new process comes under the instance id. leaves: the former one has left for a while, else it still runs; lingers: it goes on
+        as if nothing had been."""
+        former = self.life
+        if leaves:
+            await former.leave_for_a_while(at)
+        self.life = self._begin_as(is_classic=is_classic)
+        await self.life.beat(at)
+        if not (leaves or self.life.me.epoch):
+            self.life.end()
+            self.life = former
+        elif lingers:
+            await self._linger(former, at)
+
+    async def _linger(self, former: Life, at: BrokerId) -> None:
+        for _ in range(len(former.me.owned)):
+            await former.commit(at)
+        if former.me.epoch and not former.is_over:
+            await former.beat(at)
+        if not former.me.has_left and not former.is_over:
+            former.end()
 
 
 class GroupMembers:
@@ -172,9 +219,11 @@ class GroupMembers:
     async def converge(self) -> None:
         """Become one group in which every partition has its reader, then prove how soon that is so again."""
         await self._within(SETTLED_S, "everything healed")
+        await self._prove_return("a static member returned")
         for member in self.members:
             member.becomes_consumer = True
         await self._within(SETTLED_S, "all members are of the consumer protocol")
+        await self._prove_return("a static member of the consumer protocol returned")
         newcomer = Member(self, MEMBERS)
         newcomer.becomes_consumer = True
         if isinstance(newcomer.life, ClassicLife):
@@ -185,6 +234,18 @@ class GroupMembers:
         await self._proves("the topic grew", self._grow, beats=1)
         await self._read_all()
         self.is_done = True
+
+    async def _prove_return(self, what: str) -> None:
+        member = next((each for each in self.members if each.instance is not None), None)
+        if member is not None:
+            await asyncio.sleep(INTERVAL_S + SLACK_S)  # targets may be due yet
+            await self._within(SETTLED_S, f"targets were due, before {what}")
+            await self._proves(what, partial(self._return, member), beats=1, moves_nothing=True)
+
+    async def _return(self, member: Member) -> None:
+        member.returns = partial(member.start_again, is_classic=member.life.is_classic, leaves=True, lingers=False)
+        while member.returns is not None or not member.is_in:
+            await asyncio.sleep(LOOK_S)
 
     async def _come(self, newcomer: Member) -> None:
         self.members.append(newcomer)
@@ -198,9 +259,11 @@ class GroupMembers:
             await asyncio.sleep(LOOK_S)
         self.members.remove(member)
 
-    async def _proves(self, what: str, change: Callable[[], object], *, beats: int) -> None:
+    async def _proves(
+        self, what: str, change: Callable[[], object], *, beats: int, moves_nothing: bool = False
+    ) -> None:
         """That the group converges in time, and that nothing moves which need not."""
-        before = {member: dict(member.life.me.owned) for member in self.members}
+        before = {member: (member.life, dict(member.life.me.owned)) for member in self.members}
         moves, fenced = self.laws.moves, self.laws.fenced
         await change()  # type: ignore[misc]
         took_s = await self._within(SETTLED_S, what)
@@ -215,9 +278,15 @@ class GroupMembers:
             )
         share = len(self._wanted()) // len(self.members)
         for member in self.members:
-            had = before.get(member, {})
+            life, had = before.get(member, (member.life, {}))
             has = member.life.me.owned
-            kept = [part for part, since_s in had.items() if has.get(part) == since_s]
+            kept = [
+                part
+                for part, since_s in had.items()
+                if has.get(part) == since_s or (part in has and member.life is not life)
+            ]
+            if moves_nothing and not len(kept) == len(had) == len(has):
+                raise LawBroken(RETURNS, f"after {what}: {member.life.me} had {had}, and has {has}")
             if len(kept) < min(len(had), share):
                 raise LawBroken(STAYS, f"after {what}: {member.life.me} had {had}, and has {has}")
         self.proofs[what] += 1
@@ -225,7 +294,7 @@ class GroupMembers:
     async def _within(self, bound_s: float, what: str) -> float:
         """How long it took."""
         since_s = self.run.loop.time()
-        while (reason := self._unsettled()) is not None:
+        while (reason := self.unsettled()) is not None:
             if self.run.loop.time() > since_s + bound_s:
                 raise LawBroken(CONVERGES, f"{bound_s:.0f} s after {what}: {reason}")
             await asyncio.sleep(LOOK_S)
@@ -235,7 +304,8 @@ class GroupMembers:
         newest = max((node.loader.image for node in self.run.nodes if node.is_up), key=lambda image: image.offset)
         return {(topic.id, part) for topic in [newest.topics.get(self.topic)] if topic for part in topic.partitions}
 
-    def _unsettled(self) -> str | None:
+    def unsettled(self) -> str | None:
+        """Why it is not one group in which every partition has its reader, in words; None when it is."""
         owned = [part for member in self.members for part in member.life.me.owned]
         is_one_each = len(owned) == len(set(owned)) and set(owned) == self._wanted()
         heard_since_s = (

@@ -189,6 +189,10 @@ class MemberTrouble:
     """Mean time between two partitions that are added; 0: none."""
     is_streams: bool = False
     """They are of Streams' protocol."""
+    static: float = 0.0
+    """The share of members that have an instance id."""
+    restarts: float = 0.1
+    """Probability that such a member is started again: after it left for a while, or beside the process that still runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +327,7 @@ class Swarm:
         )
         if is_streams:
             members = replace(members, classic=0.0, is_streams=True)
-        return replace(
+        drawn = replace(
             self,
             members=members,
             links=replace(self.links, loss=min(self.links.loss, 0.01), slow=0.0),
@@ -351,6 +355,11 @@ class Swarm:
             producers=1,
             think_s=1.0,
         )
+        # What came later is drawn last, and in many seeds is nothing: those are what they were before.
+        if not is_streams:
+            members = replace(members, static=random.choice([0.0, 0.0, 0.5, 1.0]))
+        room = max(drawn.logs.segment_bytes, 3000) if members.static else 0  # a batch has all of a group that migrates
+        return replace(drawn, members=members, logs=replace(drawn.logs, segment_bytes=room or drawn.logs.segment_bytes))
 
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_coordination.group import offsets
+from barnabas_coordination.group import led_group, offsets
 from barnabas_coordination.group.classic import ClassicGroup
 from barnabas_coordination.group.consumer import commits, fencing, heartbeat, migration, reconciliation, target
 from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
 from barnabas_coordination.group.streams import fencing as streams_fencing
@@ -27,6 +28,7 @@ from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
 from barnabas_coordination.group.streams import reconciliation as streams_reconciliation
 from barnabas_coordination.group.streams.tasks import NO_TASKS
 from barnabas_coordination.shard import ArmTimer, CoordinatorResult
+from tests.simulation.stories import TwoOfOneInstance
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -106,6 +108,62 @@ def _a_session_ends_although_the_member_beats(patch: pytest.MonkeyPatch) -> None
             original(self)
 
     patch.setattr(heartbeat.Step, "arm", arm)
+
+
+# ---- who an instance id is ------------------------------------------------------------------------------------------
+
+
+def _who_leaves_for_a_while_is_removed(patch: pytest.MonkeyPatch) -> None:
+    original = fencing.leave
+
+    def leave(group: Any, request: Any, *rest: Any) -> CoordinatorResult:
+        return original(group, replace(request, epoch=LEAVES), *rest)
+
+    patch.setattr(fencing, "leave", leave)
+
+
+def _a_live_member_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    original = heartbeat.Step._find_static
+
+    def find_static(self: heartbeat.Step, instance_id: str) -> Any:
+        present_id = self.group.static_members.get(instance_id)
+        if present_id is None or self.request.epoch != JOINS or self.request.classic is not None:
+            return original(self, instance_id)
+        return self._replace(self.group.members[present_id])
+
+    patch.setattr(heartbeat.Step, "_find_static", find_static)
+
+
+def _who_returns_has_no_target(patch: pytest.MonkeyPatch) -> None:
+    original = led_group.replace_static
+
+    def replace_static(group: Any, *rest: Any) -> Any:
+        draft = original(group, *rest)
+        draft.targets.clear()
+        return draft
+
+    patch.setattr(heartbeat, "replace_static", replace_static)
+
+
+def _who_was_replaced_commits_by_its_instance_id(patch: pytest.MonkeyPatch) -> None:
+    original = ClassicGroup.current_member
+
+    def current_member(self: ClassicGroup, member: Any) -> Any:
+        present_id = self.static_members.get(member.instance_id, member.member_id)
+        return original(self, replace(member, member_id=present_id))
+
+    patch.setattr(ClassicGroup, "current_member", current_member)
+
+
+def _who_was_replaced_stays_a_member(patch: pytest.MonkeyPatch) -> None:
+    original = commits.allow_commit
+
+    def allow_commit(group: Any, commit: Any, **rest: Any) -> None:
+        present_id = group.static_members.get(commit.member.instance_id)
+        if present_id in (None, commit.member.member_id):
+            original(group, commit, **rest)
+
+    patch.setattr(commits, "allow_commit", allow_commit)
 
 
 # ---- committed offsets -----------------------------------------------------------------------------------------------
@@ -218,6 +276,10 @@ STREAMS_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a new coordinator of Streams gives no time", _a_new_coordinator_of_streams_gives_no_time, False),
 )
 """The same, for where the members are of Streams."""
+TOLD_BUGS = (
+    ("who was replaced commits by its instance id", _who_was_replaced_commits_by_its_instance_id, TwoOfOneInstance),
+)
+"""Words, plant, and the story in which it is looked for."""
 GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a partition is given before another member gives it up", _a_partition_is_given_before_it_is_given_up, True),
     ("what a member is to give up is nobody's", _what_is_to_be_given_up_is_nobodys, False),
@@ -228,6 +290,10 @@ GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("an upgrade forgets what classic members have", _an_upgrade_forgets_what_classic_members_have, False),
     ("targets are made anew each time", _targets_are_made_anew, False),
     ("a session ends although the member beats", _a_session_ends_although_the_member_beats, False),
+    ("a static member that leaves for a while is removed", _who_leaves_for_a_while_is_removed, True),
+    ("a live static member is replaced", _a_live_member_is_replaced, False),
+    ("a static member that returns has no target", _who_returns_has_no_target, False),
+    ("who was replaced by its instance commits on", _who_was_replaced_stays_a_member, False),
     ("who is no member may commit", _who_is_no_member_may_commit, False),
     ("a commit of any former epoch counts", _a_commit_of_any_former_epoch_counts, False),
     ("an upgrade drops committed offsets", _an_upgrade_drops_committed_offsets, False),

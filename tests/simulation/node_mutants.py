@@ -109,7 +109,7 @@ from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation import stories
-from tests.simulation.group_mutants import GROUP_BUGS, STREAMS_BUGS
+from tests.simulation.group_mutants import GROUP_BUGS, STREAMS_BUGS, TOLD_BUGS
 from tests.simulation.host_mutants import HOST_BUGS
 from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
@@ -946,6 +946,7 @@ MUTANTS = (
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),
     *(NodeMutant(bug, plant, is_tested=True, slant=Slant.LISTENERS) for bug, plant in LISTENER_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.MEMBERS) for bug, plant, is_tested in GROUP_BUGS),
+    *(NodeMutant(bug, plant, story=story) for bug, plant, story in TOLD_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.STREAMS) for bug, plant, is_tested in STREAMS_BUGS),
     *(NodeMutant(bug, plant, is_tested=True, slant=Slant.HOSTS) for bug, plant in HOST_BUGS),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller.requests import (
@@ -38,7 +39,8 @@ from barnabas_simulation.operators import MINIMUM, _alteration
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.rot import _batches_of
 from barnabas_simulation.scripted import CALM, STEPS_MAX
-from barnabas_simulation.swarm import HAUNT_EVERY_S, ONE_BATCH_BYTES, Slant, Swarm
+from barnabas_simulation.sockets import StreamFaults
+from barnabas_simulation.swarm import HAUNT_EVERY_S, ONE_BATCH_BYTES, MemberTrouble, Slant, Swarm
 from barnabas_simulation.workload import Client, Producer
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset, TopicPartition
 from barnabas_wire.records.batch import CRC_START
@@ -384,6 +386,42 @@ class TrimmedTails(Story):
             await asyncio.gather(*writing)
             self.figures.stops += 1
             leader.stop()
+
+
+class TwoOfOneInstance(Story):
+    """A second process comes under the instance id of a classic member while the first still runs: that one is told so, and nothing counts
+    that it commits. So it is again when the group's coordinator has lost its power."""
+
+    like = replace(
+        BUSY,
+        streams=StreamFaults(),
+        members=MemberTrouble(
+            classic=1.0,
+            sleeps=0.0,
+            dies=0.0,
+            leaves=0.0,
+            slow=0.0,
+            doubles=0.0,
+            commits=0.5,
+            grow_every_s=0.0,
+            static=1.0,
+            restarts=0.0,
+        ),
+    )
+
+    async def tell(self) -> None:
+        """See Story.tell."""
+        assert self.listening is not None and self.listening.members is not None
+        group = self.listening.members
+        for member in group.members[:2]:
+            await self.until(lambda: group.unsettled() is None)
+            member.returns = partial(member.start_again, is_classic=True, leaves=False, lingers=True)
+            await self.until(lambda member=member: member.returns is None)  # type: ignore[misc]
+            coordinator = next(node for node in self.nodes if group.laws.is_newest(group.laws.term(node.id)))
+            self.cut_power(coordinator)
+            await asyncio.sleep(1.0)
+            coordinator.start()
+            await self.until_in_sync()
 
 
 class SlowFlushes(Story):

@@ -18,7 +18,7 @@ from tests.simulation.side_by_side import processes, telling
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
-SEEDS = {Slant.MEMBERS: (20, 22, 21, 25, 23, 17, 12, 7), Slant.STREAMS: (2, 7, 6, 3, 1, 4, 9, 8)}
+SEEDS = {Slant.MEMBERS: (20, 11, 14, 22, 21, 25, 23, 17), Slant.STREAMS: (2, 7, 6, 3, 1, 4, 9, 8)}
 """Members of the first mostly begin as classic ones."""
 AT_ONCE = 2
 PART = (Uuid(bytes(range(16))), 0)
@@ -41,7 +41,13 @@ def run(seed: int, slant: Slant) -> dict[str, int]:
     assert cluster.listening is not None and cluster.listening.members is not None
     members = cluster.listening.members
     laws = members.laws
-    migrations = {"upgrades": laws.upgrades, "downgrades": laws.downgrades}
+    migrations = {
+        "upgrades": laws.upgrades,
+        "downgrades": laws.downgrades,
+        "static members returned": laws.returns,
+        "static members refused": laws.unreleased,
+        "static members replaced": laws.replaced,
+    }
     return {
         "partitions given": laws.given,
         "members fenced": laws.fenced,
@@ -122,6 +128,54 @@ def test_what_an_old_request_may_still_give_up_is_not_protected() -> None:
     judged.give_on(at_s=0.1)
 
 
+class _Static(_Judged):
+    """The former member is static, and so is the one that comes under its instance id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.former.instance = self.next.instance = "instance"
+        self.laws._instances["instance"] = self.former
+        self.former.epoch = 1
+        self.run.loop.advance(0.5)
+
+    def let_in(self) -> None:
+        """The next one is a member."""
+        self.laws.answered(self.next, 2)
+
+
+def test_an_instance_id_of_a_live_member_is_nobody_elses() -> None:
+    with pytest.raises(LawBroken, match="one owner"):
+        _Static().let_in()
+    for case in ("has_left", "is_classic"):
+        static = _Static()
+        setattr(static.former, case, True)
+        static.let_in()
+        assert static.former not in static.laws.members
+
+
+def test_what_a_static_member_left_goes_to_nobody_else() -> None:
+    static = _Static()
+    static.former.has_left = True
+    with pytest.raises(LawBroken, match="finds again"):
+        static.laws.take(static.next, {PART})
+    static.let_in()
+    static.laws.take(static.next, {PART})
+
+
+def test_who_is_replaced_is_no_member_and_commits_nothing() -> None:
+    static = _Static()
+    static.former.has_left = True
+    static.laws._terms = {3: 0.0}
+    static.let_in()
+    static.laws.heard(static.former, 0.4, 3)
+    static.laws.heard(static.former, 0.6, 2)
+    with pytest.raises(LawBroken, match="one owner"):
+        static.laws.heard(static.former, 0.6, 3)
+    attempt = static.laws.commit(static.former, PART)
+    with pytest.raises(LawBroken, match="lost the partition"):
+        static.laws.acknowledged(static.former, attempt)
+
+
 def test_a_commit_of_who_has_lost_the_partition_breaks_a_law() -> None:
     judged = _Judged()
     judged.give_on(at_s=2.0)
@@ -130,6 +184,16 @@ def test_a_commit_of_who_has_lost_the_partition_breaks_a_law() -> None:
         judged.laws.acknowledged(judged.former, attempt)
     with pytest.raises(LawBroken, match="lost the partition"):
         judged.laws.judge_read(PART, attempt.number, at_least=-1)
+
+
+def test_an_epoch_that_the_log_has_never_falls() -> None:
+    judged = _Judged()
+    judged.former.heard_s = 0.5
+    judged.laws.answered(judged.former, 11)
+    judged.laws.answered(judged.former, 13, is_kept=False)
+    judged.laws.answered(judged.former, 11)
+    with pytest.raises(LawBroken, match="never fall"):
+        judged.laws.answered(judged.former, 10, is_kept=False)
 
 
 def test_what_was_acknowledged_is_read() -> None:
