@@ -683,6 +683,21 @@ def test_offset_delete_spares_what_is_subscribed_to() -> None:
     assert driver.code(refused) is ErrorCode.NON_EMPTY_GROUP
 
 
+def test_what_an_unresolved_pattern_may_match_is_subscribed_to() -> None:
+    driver = ConsumerDriver({"fa": 1})
+    a = Consumer(driver, "a", regex="f.")
+    a.join()
+    assert not driver.group.regexes
+    assert driver.commit_by_epoch("a", a.epoch, 0, topic="fa") is ErrorCode.NONE
+    key = TopicPartition("fa", 0)
+    retention_ms = driver.config.offsets_retention_minutes * 60_000
+    assert not driver.shard.offsets.expired(
+        driver.group, now_ms=driver.now_ms + 2 * retention_ms, retention_ms=retention_ms
+    )
+    ticket = driver.step(lambda t: driver.shard.delete_offsets(GROUP, [key], t, now_ms=driver.now_ms))
+    assert driver.outcome(ticket) == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
+
+
 def test_a_member_fetches_by_its_current_epoch_alone() -> None:
     driver = ConsumerDriver()
     two_members(driver)
