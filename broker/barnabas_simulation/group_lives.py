@@ -56,6 +56,8 @@ from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupR
 SUBTOPOLOGY = "0"
 PASSING = f"{CHURN_TOPIC}-0"
 """A topic that is deleted and made again all the while."""
+PATTERNS = (r"records|found-[0-9]+", r"(found-\d+|rec.rds)")
+"""By which members subscribe where topics come and go: they match the same, each as a whole name."""
 OUT = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -173,9 +175,10 @@ class Life(ABC):
 class ConsumerLife(Life):
     """By ConsumerGroupHeartbeat."""
 
-    def __init__(self, *place: Any, doubles: ListenerCalls) -> None:
-        """doubles: over which copies of its requests come."""
+    def __init__(self, *place: Any, doubles: ListenerCalls, pattern: str | None = None) -> None:
+        """doubles: over which copies of its requests come; pattern: by which it subscribes, None: by names."""
         super().__init__(*place)
+        self.pattern = pattern
         self._doubles = doubles
         self._gives_up_s = 0.0
         self._is_told_all = False
@@ -254,7 +257,8 @@ class ConsumerLife(Life):
         )
         if is_full:  # a member that missed an answer says all again, and is told all
             request.rebalance_timeout_ms = int(REBALANCE_S * 1000)
-            request.subscribed_topic_names = [self.topic, PASSING]
+            request.subscribed_topic_names = [] if self.pattern else [self.topic, PASSING]
+            request.subscribed_topic_regex = self.pattern
         return request
 
     def _assigned(self, answer: Any) -> set[Part] | None:

@@ -3,7 +3,8 @@ said before, and static ones, which are started again.
 
 May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
 Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
-            member keeps what it need not give up; a static one that comes back finds what it left.
+            member keeps what it need not give up; a static one that comes back finds what it left; who subscribes by a pattern reads
+            what matches.
 Read next:  group_lives.py, request by request; group_laws.py, who judges; strangers.py, which starts them.
 """
 
@@ -11,15 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from barnabas_quorum.controller.requests import CreatePartitions, TopicGrowth
+from barnabas_coordination.group.consumer.regexes import REFRESH_FLOOR_MS
+from barnabas_quorum.controller.requests import (
+    CreatableTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_quorum.image.topics import TopicsImage
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
 from barnabas_simulation.group_laws import GROUP, RETURNS, SESSION_S, GroupLaws, Membership, Part
-from barnabas_simulation.group_lives import ClassicLife, ConsumerLife, Life, StreamsLife
+from barnabas_simulation.group_lives import PATTERNS, ClassicLife, ConsumerLife, Life, StreamsLife
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.swarm import MemberTrouble
@@ -37,10 +49,15 @@ LOOK_S = 0.02
 SETTLED_S = 20.0
 """Within which a group is as it should be once everything is healed: sessions of the dead end, and the slow give up."""
 PARTITIONS_MAX = 8
+FOUND_MAX = 3
+"""Topics that are there at once beside the one that stays."""
+RESOLVED_S = REFRESH_FLOOR_MS / 1000
+"""Within which a topic that came is looked for."""
 PATIENCE_S = 1.5
 """A join waits for others as long as they may take."""
 CONVERGES = "every live member has its share in time"
 STAYS = "what a member need not give up it keeps"
+COVERS = "who subscribes by a pattern reads what matches, and nothing else"
 
 
 class Member:
@@ -78,8 +95,11 @@ class Member:
         if is_classic:
             return ClassicLife(*place, Membership(f"classic {self._number}", self.instance, is_classic=True))
         named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
-        life = StreamsLife if group.trouble.is_streams else ConsumerLife
-        return life(*place, Membership(named, self.instance), doubles=self._doubles)
+        me = Membership(named, self.instance)
+        if group.trouble.is_streams:
+            return StreamsLife(*place, me, doubles=self._doubles)
+        pattern = PATTERNS[self._number % len(PATTERNS)] if group.trouble.find_every_s else None
+        return ConsumerLife(*place, me, doubles=self._doubles, pattern=pattern)
 
     async def live(self) -> None:
         """Until the run ends, or it goes."""
@@ -180,11 +200,13 @@ class GroupMembers:
         self.members = [Member(self, number) for number in range(MEMBERS)]
         self.proofs: Counter[str] = Counter()
         """How often the group was seen to converge, by what it was after."""
-        self._growing: asyncio.Future[None] | None = None
+        self._changing: list[asyncio.Future[None]] = []
+        self._found = 0
+        """How many topics came beside the one that stays."""
 
     async def prepare(self) -> None:
         """Become a group, with a partition for everybody."""
-        while len(self._wanted_or_none()) < MEMBERS:
+        while self._partitions() < MEMBERS:
             await self._grow()
         for member in self.members:
             self.run.network.spawn(member.live())
@@ -192,9 +214,11 @@ class GroupMembers:
             await asyncio.sleep(LOOK_S)
 
     def start(self) -> None:
-        """Let the topic grow."""
+        """Let the topic grow, and others come and go."""
         if self.trouble.grow_every_s:
-            self._growing = self.run.network.spawn(self._grow_now_and_then())
+            self._changing.append(self.run.network.spawn(self._grow_now_and_then()))
+        if self.trouble.find_every_s:
+            self._changing.append(self.run.network.spawn(self._find_now_and_then()))
 
     def stop(self) -> None:
         """Be prompt and honest from now on."""
@@ -202,8 +226,8 @@ class GroupMembers:
         self.trouble = replace(self.trouble, slow=0.0, doubles=0.0)
         for member in self.members:
             member.life.trouble = self.trouble
-        if self._growing is not None:
-            self._growing.cancel()
+        for change in self._changing:
+            change.cancel()
 
     async def coordinator(self, calls: ListenerCalls) -> BrokerId | None:
         """As some broker says."""
@@ -232,6 +256,10 @@ class GroupMembers:
         await self._proves("a member came", partial(self._come, newcomer), beats=2)
         await self._proves("a member left", partial(self._go, newcomer), beats=1)
         await self._proves("the topic grew", self._grow, beats=1)
+        if self.trouble.find_every_s:
+            await self._make("found-beside", 1)
+            await self._proves("a topic came", self._find, beats=2, other_s=RESOLVED_S)
+            await self._proves("a topic went", partial(self._unmake, f"found-{self._found}"), beats=2)
         await self._read_all()
         self.is_done = True
 
@@ -260,26 +288,34 @@ class GroupMembers:
         self.members.remove(member)
 
     async def _proves(
-        self, what: str, change: Callable[[], object], *, beats: int, moves_nothing: bool = False
+        self,
+        what: str,
+        change: Callable[[], object],
+        *,
+        beats: int,
+        other_s: float = 0.0,
+        moves_nothing: bool = False,
     ) -> None:
-        """That the group converges in time, and that nothing moves which need not."""
+        """That the group converges in time, and that nothing moves which need not. other_s: what it may wait for beside."""
         before = {member: (member.life, dict(member.life.me.owned)) for member in self.members}
         moves, fenced = self.laws.moves, self.laws.fenced
         await change()  # type: ignore[misc]
         took_s = await self._within(SETTLED_S, what)
         if self.laws.moves != moves:
             return
-        bound_s = INTERVAL_S + beats * BEAT_S + SLACK_S
+        bound_s = INTERVAL_S + beats * BEAT_S + SLACK_S + other_s
         if took_s > bound_s:
             raise LawBroken(CONVERGES, f"{took_s:.3f} s after {what}, not within {bound_s:.3f} s: {self}")
         if self.laws.fenced != fenced:
             raise LawBroken(
                 CONVERGES, f"{self.laws.fenced - fenced} members were told that they are none, after {what}: {self}"
             )
-        share = len(self._wanted()) // len(self.members)
+        wanted = self._wanted()
+        share = len(wanted) // len(self.members)
         for member in self.members:
             life, had = before.get(member, (member.life, {}))
             has = member.life.me.owned
+            had = {part: since_s for part, since_s in had.items() if part in wanted}  # its topic may have gone
             kept = [
                 part
                 for part, since_s in had.items()
@@ -296,13 +332,24 @@ class GroupMembers:
         since_s = self.run.loop.time()
         while (reason := self.unsettled()) is not None:
             if self.run.loop.time() > since_s + bound_s:
-                raise LawBroken(CONVERGES, f"{bound_s:.0f} s after {what}: {reason}")
+                law = COVERS if self._owned() != self._wanted() else CONVERGES
+                raise LawBroken(law, f"{bound_s:.0f} s after {what}: {reason}")
             await asyncio.sleep(LOOK_S)
         return self.run.loop.time() - since_s
 
     def _wanted(self) -> set[Part]:
-        newest = max((node.loader.image for node in self.run.nodes if node.is_up), key=lambda image: image.offset)
-        return {(topic.id, part) for topic in [newest.topics.get(self.topic)] if topic for part in topic.partitions}
+        """What the members subscribe to and is there, but for the topic that is gone in the end."""
+        is_found = any(isinstance(member.life, ConsumerLife) and member.life.pattern for member in self.members)
+        pattern = re.compile(PATTERNS[0] if is_found else re.escape(self.topic))
+        topics = self._newest_topics().topics.values()
+        return {(topic.id, part) for topic in topics if pattern.fullmatch(topic.name) for part in topic.partitions}
+
+    def _newest_topics(self) -> TopicsImage:
+        images = [node.loader.image for node in self.run.nodes if node.is_up]
+        return max(images, key=lambda image: image.offset).topics
+
+    def _owned(self) -> set[Part]:
+        return {part for member in self.members for part in member.life.me.owned}
 
     def unsettled(self) -> str | None:
         """Why it is not one group in which every partition has its reader, in words; None when it is."""
@@ -327,7 +374,7 @@ class GroupMembers:
     async def _read_all(self) -> None:
         """What is committed in the end."""
         life = self.members[0].life
-        for part in sorted(self._wanted()):
+        for part in sorted(part for part in self._wanted() if part[0] == life.topic_id()):
             reads = self.laws.reads
             while self.laws.reads == reads:
                 at = await self.coordinator(life.calls)
@@ -338,27 +385,64 @@ class GroupMembers:
     # -- the topic -------------------------------------------------------------------------------------------------
 
     async def _grow_now_and_then(self) -> None:
-        while len(self._wanted_or_none()) < PARTITIONS_MAX - 1:
+        while self._partitions() < PARTITIONS_MAX - 1:
             await asyncio.sleep(self.run.random.expovariate(1 / self.trouble.grow_every_s))
             if self.run.strikes("topic grows", 0):
                 await self._grow(is_once=True)
 
-    def _wanted_or_none(self) -> set[Part]:
-        return self._wanted() if any(node.is_up for node in self.run.nodes) else set()
+    def _partitions(self) -> int:
+        """Of the topic that stays; 0 where nobody is up who would know."""
+        topic = self._newest_topics().get(self.topic) if any(node.is_up for node in self.run.nodes) else None
+        return 0 if topic is None else len(topic.partitions)
+
+    async def _find_now_and_then(self) -> None:
+        """Another topic that matches, or one that nearly does; or one that came before goes."""
+        random, there = self.run.random, list[str]()
+        while True:
+            await asyncio.sleep(random.expovariate(1 / self.trouble.find_every_s))
+            if not self.run.strikes("topic comes or goes", 0):
+                continue
+            if len(there) == FOUND_MAX or (there and random.random() < 0.4):
+                await self._unmake(there.pop(random.randrange(len(there))), is_once=True)
+                continue
+            self._found += 1
+            there.append(f"found-{self._found}" + random.choice(("", "", "-beside")))
+            await self._make(there[-1], random.choice((1, 2)), is_once=True)
+
+    async def _find(self) -> None:
+        self._found += 1
+        await self._make(f"found-{self._found}", 2)
+
+    async def _make(self, name: str, partitions: int, *, is_once: bool = False) -> None:
+        made = CreatableTopic(name=name, partition_count=partitions, replication_factor=self.run.swarm.replicas)
+        request = CreateTopics(topics=(made,), validate_only=False)
+        await self._ask(request, lambda topics: topics.get(name) is not None, is_once=is_once)
+
+    async def _unmake(self, name: str, *, is_once: bool = False) -> None:
+        request = DeleteTopics(topics=(TopicReference(name=name),))
+        await self._ask(request, lambda topics: topics.get(name) is None, is_once=is_once)
 
     async def _grow(self, *, is_once: bool = False) -> None:
         """By a partition; returns once every broker has heard of it, or, of one try, has not."""
-        count = len(self._wanted_or_none()) + 1
+        count = self._partitions() + 1
+
+        def has_grown(topics: TopicsImage) -> bool:
+            topic = topics.get(self.topic)
+            return topic is not None and len(topic.partitions) >= count
+
+        request = CreatePartitions(topics=(TopicGrowth(name=self.topic, partition_count=count),))
+        await self._ask(request, has_grown, is_once=is_once)
+
+    async def _ask(self, request: Any, is_done: Callable[[TopicsImage], bool], *, is_once: bool) -> None:
+        """The controller; returns once every broker has heard that it is done, or, of one try, has not."""
         while True:
             active = next((node for node in self.run.nodes if node.is_up and node.driver.is_active), None)
             if active is not None:
-                request = CreatePartitions(topics=(TopicGrowth(name=self.topic, partition_count=count),))
                 with contextlib.suppress(KafkaError, TimeoutError):  # what became of it the brokers show
                     async with asyncio.timeout(CALL_TIMEOUT_S):
                         await active.driver.handle(request, principal="User:simulated")
             if is_once:
                 return
-            caches = [node.cache.image.topics.get(self.topic) for node in self.run.nodes if node.is_up]
-            if all(topic is not None and len(topic.partitions) >= count for topic in caches):
+            if all(is_done(node.cache.image.topics) for node in self.run.nodes if node.is_up):
                 return
             await asyncio.sleep(LOOK_S)

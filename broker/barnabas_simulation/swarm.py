@@ -191,6 +191,9 @@ class MemberTrouble:
     """They are of Streams' protocol."""
     static: float = 0.0
     """The share of members that have an instance id."""
+    find_every_s: float = 0.0
+    """Mean time between two topics that come, or go, which members of the consumer protocol subscribe to by a regular expression; 0: they
+    subscribe by names."""
     restarts: float = 0.1
     """Probability that such a member is started again: after it left for a while, or beside the process that still runs."""
 
@@ -357,9 +360,14 @@ class Swarm:
         )
         # What came later is drawn last, and in many seeds is nothing: those are what they were before.
         if not is_streams:
-            members = replace(members, static=random.choice([0.0, 0.0, 0.5, 1.0]))
-        room = max(drawn.logs.segment_bytes, 3000) if members.static else 0  # a batch has all of a group that migrates
-        return replace(drawn, members=members, logs=replace(drawn.logs, segment_bytes=room or drawn.logs.segment_bytes))
+            members = replace(
+                members,
+                static=random.choice([0.0, 0.0, 0.5, 1.0]),
+                find_every_s=random.choice([0.0, 0.0, 1.0]),
+            )
+        if members.static or members.find_every_s:  # a batch has all of a group that migrates
+            drawn = replace(drawn, logs=replace(drawn.logs, segment_bytes=max(drawn.logs.segment_bytes, 3000)))
+        return replace(drawn, members=members)
 
     @classmethod
     def draw(cls, random: Random, slant: Slant = Slant.NONE) -> Swarm:

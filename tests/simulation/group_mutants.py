@@ -18,8 +18,18 @@ import pytest
 
 from barnabas_coordination.group import led_group, offsets
 from barnabas_coordination.group.classic import ClassicGroup
-from barnabas_coordination.group.consumer import commits, fencing, heartbeat, migration, reconciliation, target
+from barnabas_coordination.group.consumer import (
+    commits,
+    fencing,
+    heartbeat,
+    migration,
+    reconciliation,
+    regexes,
+    slices,
+    target,
+)
 from barnabas_coordination.group.consumer.group import ConsumerGroup
+from barnabas_coordination.group.consumer.records import ConsumerGroupMetadataRecord
 from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
@@ -166,6 +176,40 @@ def _who_was_replaced_stays_a_member(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commits, "allow_commit", allow_commit)
 
 
+# ---- what matches ----------------------------------------------------------------------------------------------------
+
+
+def _topics_that_come_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    original = regexes.needs_resolution
+
+    def needs_resolution(group: Any, in_use: Any, around: Any) -> bool:
+        return not set(in_use) <= group.regexes.keys() and original(group, in_use, around)
+
+    patch.setattr(regexes, "needs_resolution", needs_resolution)
+
+
+def _the_beginning_of_a_name_matches(patch: pytest.MonkeyPatch) -> None:
+    original = regexes.compile_regex
+    patch.setattr(regexes, "compile_regex", lambda regex: original(f"(?:{regex}).*"))
+
+
+def _what_was_found_bumps_no_epoch(patch: pytest.MonkeyPatch) -> None:
+    original = regexes.resolution_records
+
+    def resolution_records(*args: Any) -> list[Any]:
+        return [each for each in original(*args) if not isinstance(each, ConsumerGroupMetadataRecord)]
+
+    patch.setattr(slices, "resolution_records", resolution_records)
+
+
+def _what_is_not_resolved_matches_nothing(patch: pytest.MonkeyPatch) -> None:
+    def is_subscribed_to(self: ConsumerGroup, topic: str) -> bool:
+        resolved = [self.regexes[regex] for regex in self.regex_counts if regex in self.regexes]
+        return self.topic_counts[topic] > 0 or any(topic in each.topics for each in resolved)
+
+    patch.setattr(ConsumerGroup, "is_subscribed_to", is_subscribed_to)
+
+
 # ---- committed offsets -----------------------------------------------------------------------------------------------
 
 
@@ -294,6 +338,10 @@ GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a live static member is replaced", _a_live_member_is_replaced, False),
     ("a static member that returns has no target", _who_returns_has_no_target, False),
     ("who was replaced by its instance commits on", _who_was_replaced_stays_a_member, False),
+    ("topics that come are not looked for", _topics_that_come_are_not_looked_for, False),
+    ("the beginning of a name matches a pattern", _the_beginning_of_a_name_matches, False),
+    ("what a pattern finds bumps no epoch", _what_was_found_bumps_no_epoch, False),
+    ("what is not resolved matches nothing", _what_is_not_resolved_matches_nothing, False),
     ("who is no member may commit", _who_is_no_member_may_commit, False),
     ("a commit of any former epoch counts", _a_commit_of_any_former_epoch_counts, False),
     ("an upgrade drops committed offsets", _an_upgrade_drops_committed_offsets, False),
