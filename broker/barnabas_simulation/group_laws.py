@@ -37,6 +37,7 @@ EPOCHS = "epochs of a member never fall"
 FENCED = "no commit counts of who has lost the partition"
 KEPT = "a committed offset stays committed"
 INSTANCE = "an instance id has one owner"
+PROCESS = "a process has a task once"
 RETURNS = "what a static member left it finds again"
 Part = tuple[Uuid, int]
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
@@ -48,6 +49,7 @@ class Unanswered:
 
     sent_s: float
     owned: frozenset[Part]
+    copies: frozenset[Part] = frozenset()
     until_s: float = float("inf")
     """It does not arrive later."""
 
@@ -59,6 +61,8 @@ class Membership:
     name: str
     instance: str | None = None
     """The instance id of a static member, which its next life has too."""
+    process: str = ""
+    """Of Streams: which of its tasks it has beside others'."""
     is_classic: bool = False
     """Of the classic protocol, in which who comes under an instance id takes the place of who had it."""
     has_left: bool = False
@@ -75,6 +79,9 @@ class Membership:
     term: int = -1
     """and the leader epoch of the group's log in which it was."""
     to_give_up: set[Part] = field(default_factory=set)
+    copies: dict[Part, float] = field(default_factory=dict)
+    """Tasks that it has as standbys, and since when."""
+    copies_to_give_up: set[Part] = field(default_factory=set)
     asked_s: float = 0.0
     """Since when the coordinator may wait for that."""
     unanswered: list[Unanswered] = field(default_factory=list)
@@ -82,14 +89,32 @@ class Membership:
     def __str__(self) -> str:
         return f"{self.name} in epoch {self.epoch}"
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether it has something to give up."""
+        return bool(self.to_give_up or self.copies_to_give_up)
+
     def is_sure_of(self, part: Part) -> bool:
         """Whether no request may still say that it has it not."""
         return all(part in each.owned for each in self.unanswered)
 
+    def is_sure_of_copy(self, part: Part) -> bool:
+        """The same of a standby."""
+        return all(part in each.copies for each in self.unanswered)
+
+    def give_up(self) -> None:
+        """It has no more what it was asked for."""
+        for part in self.to_give_up:
+            self.owned.pop(part, None)
+        for part in self.copies_to_give_up:
+            self.copies.pop(part, None)
+        self.to_give_up.clear()
+        self.copies_to_give_up.clear()
+
     def lose(self) -> None:
         """It is a member no more, and knows."""
-        self.owned.clear()
-        self.to_give_up.clear()
+        for each in (self.owned, self.to_give_up, self.copies, self.copies_to_give_up):
+            each.clear()
 
 
 @dataclass(slots=True)
@@ -125,6 +150,8 @@ class GroupLaws:
         """How often the group was seen to become one of the consumer protocol, and back."""
         self.returns = self.unreleased = self.replaced = 0
         """Static members that came back; that were refused, for their instance id was another's; that another took the place of."""
+        self.copied = 0
+        """Standbys given to members."""
         self._instances: dict[str, Membership] = {}
         """Who was let in last under an instance id."""
         self._type = ""
@@ -218,9 +245,29 @@ class GroupLaws:
                 if other is not member and part in other.owned and self._is_protected(other, part, now_s):
                     law = RETURNS if other.has_left else OWNER
                     raise LawBroken(law, f"{part[1]} is given to {member}, and {other} has it")
+            self._judge_process(member, part, now_s)
             self.given += 1
             member.owned[part] = now_s
             self._last_given[part] = (now_s, member)
+
+    def take_copies(self, member: Membership, parts: set[Part]) -> None:
+        """Tasks are given to a member as standbys, which had them not as such."""
+        now_s = self._run.loop.time()
+        for part in sorted(parts):
+            self._judge_process(member, part, now_s)
+            for other in self._beside(member):
+                if part in other.owned and self._is_protected(other, part, now_s):
+                    raise LawBroken(PROCESS, f"{part[1]} is to be copied by {member}, and {other} works on it")
+            self.copied += 1
+            member.copies[part] = now_s
+
+    def _judge_process(self, member: Membership, part: Part, now_s: float) -> None:
+        for other in self._beside(member):
+            if part in other.copies and other.is_sure_of_copy(part) and self._is_heard(other, now_s):
+                raise LawBroken(PROCESS, f"{part[1]} is given to {member}, and {other} has a copy")
+
+    def _beside(self, member: Membership) -> list[Membership]:
+        return [each for each in self.members if each is not member and each.process == member.process != ""]
 
     def _is_protected(self, member: Membership, part: Part, now_s: float) -> bool:
         """Whether no coordinator has a reason to think that it has the partition no more."""
@@ -228,7 +275,7 @@ class GroupLaws:
 
     def _is_heard(self, member: Membership, now_s: float) -> bool:
         """Whether no coordinator has a reason to think that it is gone."""
-        if member.to_give_up and now_s >= member.asked_s + REBALANCE_S:
+        if member.is_asked and now_s >= member.asked_s + REBALANCE_S:
             return False
         patience_s = min(
             SESSION_S, REBALANCE_S

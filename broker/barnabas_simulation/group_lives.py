@@ -15,6 +15,7 @@ from barnabas_coordination.group.led_records import LEAVES, LEAVES_FOR_A_WHILE
 from barnabas_simulation.client_calls import ListenerCalls
 from barnabas_simulation.group_laws import (
     GROUP,
+    PROCESS,
     REBALANCE_S,
     SESSION_S,
     UNDER_WAY_S,
@@ -23,6 +24,7 @@ from barnabas_simulation.group_laws import (
     Part,
     Unanswered,
 )
+from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.swarm import MemberTrouble
 from barnabas_simulation.workload import CHURN_TOPIC
@@ -49,11 +51,13 @@ from barnabas_wire.kafka.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,
     TaskIds,
+    TopicInfo,
     Topology,
 )
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 SUBTOPOLOGY = "0"
+CHANGELOG = "stores"
 PASSING = f"{CHURN_TOPIC}-0"
 """A topic that is deleted and made again all the while."""
 PATTERNS = (r"records|found-[0-9]+", r"(found-\d+|rec.rds)")
@@ -106,9 +110,7 @@ class Life(ABC):
 
     async def leave_for_a_while(self, at: BrokerId) -> None:
         """The process of a static member ends, to be started again; what it has waits for it."""
-        for part in self.me.to_give_up:
-            self.me.owned.pop(part, None)
-        self.me.to_give_up.clear()
+        self.me.give_up()
         self.me.has_left = True
 
     def out(self) -> None:
@@ -188,15 +190,13 @@ class ConsumerLife(Life):
         me, run = self.me, self.run
         sent_s, term = run.loop.time(), self.laws.term(at)
         self.is_pressed = False
-        if me.to_give_up and sent_s >= self._gives_up_s:
-            for part in me.to_give_up:
-                me.owned.pop(part, None)
-            me.to_give_up.clear()
+        if me.is_asked and sent_s >= self._gives_up_s:
+            me.give_up()
         is_full = not me.epoch or bool(me.unanswered) or not self._is_told_all
         request = self._request(me.epoch, frozenset(me.owned), is_full=is_full)
         if me.epoch and run.random.random() < self.trouble.doubles and run.strikes("heartbeat doubled", at):
             run.network.spawn(self._send_again(at, request, frozenset(me.owned)))
-        mine = self._sent(frozenset(me.owned))
+        mine = self._sent(request, frozenset(me.owned))
         answer = await self.calls.call(at, request)
         if self.is_over:
             return True
@@ -267,58 +267,85 @@ class ConsumerLife(Life):
             return None
         return {(of.topic_id, part) for of in answer.assignment.topic_partitions for part in of.partitions}
 
-    def _sent(self, owned: frozenset[Part]) -> Unanswered:
-        self.me.unanswered.append(Unanswered(self.run.loop.time(), owned))
+    def _sent(self, request: Any, owned: frozenset[Part]) -> Unanswered:
+        copies = frozenset(self.me.copies if request.member_epoch > 0 else ())
+        self.me.unanswered.append(Unanswered(self.run.loop.time(), owned, copies))
         return self.me.unanswered[-1]
 
     async def _send_again(self, at: BrokerId, request: Any, owned: frozenset[Part]) -> None:
         """A copy, which overtakes or is overtaken."""
-        copy = self._sent(owned)
+        copy = self._sent(request, owned)
         await asyncio.sleep(self.run.random.choice((0.0, 0.05, 0.5)) * self.run.random.random())
         answer = await self._doubles.call(at, request)
         copy.until_s = self.run.loop.time() + (UNDER_WAY_S if answer is None else 0.0)
 
     async def _take(self, at: BrokerId, assigned: set[Part], since_s: float) -> None:
-        me, random = self.me, self.run.random
+        me = self.me
         gone = set(me.owned) - assigned
         if gone - me.to_give_up:
-            me.asked_s = since_s
-            is_slow = random.random() < self.trouble.slow
-            self._gives_up_s = self.run.loop.time() + (REBALANCE_S * 1.2 * random.random() if is_slow else 0.0)
-            self.is_pressed = not is_slow
+            self._on_asked(since_s)
         me.to_give_up = gone
         new = assigned - set(me.owned)
         self.laws.take(me, new)
         await self.took(at, new)
 
+    def _on_asked(self, since_s: float) -> None:
+        """It is to give something up, and may be slow."""
+        random = self.run.random
+        self.me.asked_s = since_s
+        is_slow = random.random() < self.trouble.slow
+        self._gives_up_s = self.run.loop.time() + (REBALANCE_S * 1.2 * random.random() if is_slow else 0.0)
+        self.is_pressed = not is_slow
+
 
 class StreamsLife(ConsumerLife):
-    """By StreamsGroupHeartbeat (KIP-1071): the same, of active tasks, each of which is a partition of the topic that stays."""
+    """By StreamsGroupHeartbeat (KIP-1071): the same, of active tasks, each of which is a partition of the topic that stays. What it has as
+    standby is another's active task, and in another process."""
+
+    _copies: frozenset[Part] = frozenset()
+    """What the last answer said that it is to have."""
 
     def _request(self, epoch: int, owned: frozenset[Part], *, is_full: bool) -> Any:
         parts = sorted(partition for _, partition in owned)
+        copies = sorted(partition for _, partition in self.me.copies) if epoch > 0 else []
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.me.name,
             member_epoch=epoch,
             endpoint_information_epoch=-1,
             active_tasks=[TaskIds(SUBTOPOLOGY, parts)] if parts else [],
-            standby_tasks=[],
+            standby_tasks=[TaskIds(SUBTOPOLOGY, copies)] if copies else [],
             warmup_tasks=[],
         )
         if epoch == 0:
             request.rebalance_timeout_ms = int(REBALANCE_S * 1000)
-            request.process_id = f"process of {self.me.name}"
-            request.topology = Topology(
-                subtopologies=[Subtopology(subtopology_id=SUBTOPOLOGY, source_topics=[self.topic])]
-            )
+            request.process_id = self.me.process
+            stores = [TopicInfo(CHANGELOG, replication_factor=self.run.swarm.replicas)] if self.trouble.standbys else []
+            request.topology = Topology(subtopologies=[Subtopology(SUBTOPOLOGY, [self.topic], [], stores)])
         return request
 
     def _assigned(self, answer: Any) -> set[Part] | None:
         topic_id = self.topic_id()
         if answer.active_tasks is None or topic_id is None:
             return None
-        return {(topic_id, part) for of in answer.active_tasks for part in of.partitions}
+        active, self._copies = (
+            frozenset((topic_id, part) for of in tasks for part in of.partitions)
+            for tasks in (answer.active_tasks, answer.standby_tasks or ())
+        )
+        if active & self._copies:
+            raise LawBroken(PROCESS, f"{self.me} is to work on {sorted(active & self._copies)} and to copy it")
+        return set(active)
+
+    async def _take(self, at: BrokerId, assigned: set[Part], since_s: float) -> None:
+        me = self.me
+        for part in assigned:  # its copy is what it goes on with
+            me.copies.pop(part, None)
+        gone = set(me.copies) - self._copies
+        if gone - me.copies_to_give_up:
+            self._on_asked(since_s)
+        me.copies_to_give_up = gone
+        self.laws.take_copies(me, set(self._copies) - me.copies.keys())
+        await super()._take(at, assigned, since_s)
 
 
 class ClassicLife(Life):

@@ -4,7 +4,7 @@ said before, and static ones, which are started again.
 May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
 Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
             member keeps what it need not give up; a static one that comes back finds what it left; who subscribes by a pattern reads
-            what matches.
+            what matches; a Streams task has its standbys, in other processes.
 Read next:  group_lives.py, request by request; group_laws.py, who judges; strangers.py, which starts them.
 """
 
@@ -25,13 +25,18 @@ from barnabas_quorum.controller.requests import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    IncrementalAlterConfigs,
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_quorum.records import ConfigResourceType
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
 from barnabas_simulation.group_laws import GROUP, RETURNS, SESSION_S, GroupLaws, Membership, Part
 from barnabas_simulation.group_lives import PATTERNS, ClassicLife, ConsumerLife, Life, StreamsLife
+from barnabas_simulation.operators import _alteration
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_simulation.swarm import MemberTrouble
@@ -49,6 +54,7 @@ LOOK_S = 0.02
 SETTLED_S = 20.0
 """Within which a group is as it should be once everything is healed: sessions of the dead end, and the slow give up."""
 PARTITIONS_MAX = 8
+STATEFUL_TASKS = 6
 FOUND_MAX = 3
 """Topics that are there at once beside the one that stays."""
 RESOLVED_S = REFRESH_FLOOR_MS / 1000
@@ -57,6 +63,7 @@ PATIENCE_S = 1.5
 """A join waits for others as long as they may take."""
 CONVERGES = "every live member has its share in time"
 STAYS = "what a member need not give up it keeps"
+COPIES = "every task has its standbys"
 COVERS = "who subscribes by a pattern reads what matches, and nothing else"
 
 
@@ -97,6 +104,7 @@ class Member:
         named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
         me = Membership(named, self.instance)
         if group.trouble.is_streams:
+            me.process = f"process {self._number // 2}" if group.trouble.standbys else f"process of {named}"
             return StreamsLife(*place, me, doubles=self._doubles)
         pattern = PATTERNS[self._number % len(PATTERNS)] if group.trouble.find_every_s else None
         return ConsumerLife(*place, me, doubles=self._doubles, pattern=pattern)
@@ -206,8 +214,10 @@ class GroupMembers:
 
     async def prepare(self) -> None:
         """Become a group, with a partition for everybody."""
-        while self._partitions() < MEMBERS:
+        while self._partitions() < (STATEFUL_TASKS if self.trouble.standbys else MEMBERS):
             await self._grow()
+        if self.trouble.standbys:
+            await self._configure("streams.num.standby.replicas", str(self.trouble.standbys))
         for member in self.members:
             self.run.network.spawn(member.live())
         while not all(member.is_in for member in self.members):
@@ -255,7 +265,8 @@ class GroupMembers:
             newcomer.life = newcomer._begin()
         await self._proves("a member came", partial(self._come, newcomer), beats=2)
         await self._proves("a member left", partial(self._go, newcomer), beats=1)
-        await self._proves("the topic grew", self._grow, beats=1)
+        if not self.trouble.standbys:
+            await self._proves("the topic grew", self._grow, beats=1)
         if self.trouble.find_every_s:
             await self._make("found-beside", 1)
             await self._proves("a topic came", self._find, beats=2, other_s=RESOLVED_S)
@@ -332,7 +343,9 @@ class GroupMembers:
         since_s = self.run.loop.time()
         while (reason := self.unsettled()) is not None:
             if self.run.loop.time() > since_s + bound_s:
-                law = COVERS if self._owned() != self._wanted() else CONVERGES
+                law = CONVERGES if self._has_copies() else COPIES
+                if self.trouble.find_every_s and self._owned() != self._wanted():
+                    law = COVERS
                 raise LawBroken(law, f"{bound_s:.0f} s after {what}: {reason}")
             await asyncio.sleep(LOOK_S)
         return self.run.loop.time() - since_s
@@ -359,13 +372,21 @@ class GroupMembers:
             self.run.loop.time() - BEAT_S - SLACK_S
         )  # one that waits at a connection that is dead may be fenced yet
         is_late = any(
-            member.life.me.to_give_up or not member.is_in or member.life.me.heard_s < heard_since_s
+            member.life.me.is_asked or not member.is_in or member.life.me.heard_s < heard_since_s
             for member in self.members
         )
         shares = [len(member.life.me.owned) for member in self.members if member.becomes_consumer]
         is_mixed = any(member.becomes_consumer and isinstance(member.life, ClassicLife) for member in self.members)
         is_even = not shares or max(shares) - min(shares) <= 1
-        return None if is_one_each and is_even and not is_late and not is_mixed else str(self)
+        is_as_wanted = is_one_each and is_even and not is_late and not is_mixed
+        return None if is_as_wanted and self._has_copies() else str(self)
+
+    def _has_copies(self) -> bool:
+        """Whether each task is in as many processes as it may."""
+        lives = [member.life.me for member in self.members]
+        wanted = 1 + min(self.trouble.standbys, len({me.process for me in lives}) - 1)
+        holders = Counter(part for me in lives for part in (*me.owned, *me.copies))
+        return not self.trouble.standbys or all(holders[part] == wanted for part in self._wanted())
 
     def __str__(self) -> str:
         lives = [member.life.me for member in self.members]
@@ -409,6 +430,14 @@ class GroupMembers:
             there.append(f"found-{self._found}" + random.choice(("", "", "-beside")))
             await self._make(there[-1], random.choice((1, 2)), is_once=True)
 
+    async def _configure(self, key: str, value: str) -> None:
+        altered = _alteration(ConfigResourceType.GROUP, GROUP, (key,), value)
+        known = ConfigResource(ConfigResourceType.GROUP, GROUP)
+        await self._ask(
+            IncrementalAlterConfigs(resources=(altered,)),
+            lambda image: image.configs.get(known).get(key) == value,
+        )
+
     async def _find(self) -> None:
         self._found += 1
         await self._make(f"found-{self._found}", 2)
@@ -416,24 +445,24 @@ class GroupMembers:
     async def _make(self, name: str, partitions: int, *, is_once: bool = False) -> None:
         made = CreatableTopic(name=name, partition_count=partitions, replication_factor=self.run.swarm.replicas)
         request = CreateTopics(topics=(made,), validate_only=False)
-        await self._ask(request, lambda topics: topics.get(name) is not None, is_once=is_once)
+        await self._ask(request, lambda image: image.topics.get(name) is not None, is_once=is_once)
 
     async def _unmake(self, name: str, *, is_once: bool = False) -> None:
         request = DeleteTopics(topics=(TopicReference(name=name),))
-        await self._ask(request, lambda topics: topics.get(name) is None, is_once=is_once)
+        await self._ask(request, lambda image: image.topics.get(name) is None, is_once=is_once)
 
     async def _grow(self, *, is_once: bool = False) -> None:
         """By a partition; returns once every broker has heard of it, or, of one try, has not."""
         count = self._partitions() + 1
 
-        def has_grown(topics: TopicsImage) -> bool:
-            topic = topics.get(self.topic)
+        def has_grown(image: MetadataImage) -> bool:
+            topic = image.topics.get(self.topic)
             return topic is not None and len(topic.partitions) >= count
 
         request = CreatePartitions(topics=(TopicGrowth(name=self.topic, partition_count=count),))
         await self._ask(request, has_grown, is_once=is_once)
 
-    async def _ask(self, request: Any, is_done: Callable[[TopicsImage], bool], *, is_once: bool) -> None:
+    async def _ask(self, request: Any, is_done: Callable[[MetadataImage], bool], *, is_once: bool = False) -> None:
         """The controller; returns once every broker has heard that it is done, or, of one try, has not."""
         while True:
             active = next((node for node in self.run.nodes if node.is_up and node.driver.is_active), None)
@@ -443,6 +472,6 @@ class GroupMembers:
                         await active.driver.handle(request, principal="User:simulated")
             if is_once:
                 return
-            if all(is_done(node.cache.image.topics) for node in self.run.nodes if node.is_up):
+            if all(is_done(node.cache.image) for node in self.run.nodes if node.is_up):
                 return
             await asyncio.sleep(LOOK_S)

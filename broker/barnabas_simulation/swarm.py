@@ -194,6 +194,8 @@ class MemberTrouble:
     find_every_s: float = 0.0
     """Mean time between two topics that come, or go, which members of the consumer protocol subscribe to by a regular expression; 0: they
     subscribe by names."""
+    standbys: int = 0
+    """Standbys of each task of a Streams group, whose members then run two in a process; 0: the tasks have no stores."""
     restarts: float = 0.1
     """Probability that such a member is started again: after it left for a while, or beside the process that still runs."""
 
@@ -359,13 +361,15 @@ class Swarm:
             think_s=1.0,
         )
         # What came later is drawn last, and in many seeds is nothing: those are what they were before.
-        if not is_streams:
+        if is_streams and (standbys := random.choice([0, 0, 1, 2])):
+            members = replace(members, standbys=standbys, grow_every_s=0.0)  # a changelog does not grow
+        elif not is_streams:
             members = replace(
                 members,
                 static=random.choice([0.0, 0.0, 0.5, 1.0]),
                 find_every_s=random.choice([0.0, 0.0, 1.0]),
             )
-        if members.static or members.find_every_s:  # a batch has all of a group that migrates
+        if members.static or members.find_every_s or members.standbys:  # a batch has all of a group that migrates
             drawn = replace(drawn, logs=replace(drawn.logs, segment_bytes=max(drawn.logs.segment_bytes, 3000)))
         return replace(drawn, members=members)
 

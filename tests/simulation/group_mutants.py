@@ -33,10 +33,12 @@ from barnabas_coordination.group.consumer.records import ConsumerGroupMetadataRe
 from barnabas_coordination.group.led_records import JOINS, LEAVES
 from barnabas_coordination.group.records import GroupMetadataRecord
 from barnabas_coordination.group.shard import GroupShard
+from barnabas_coordination.group.streams import assignor as streams_assignor
 from barnabas_coordination.group.streams import fencing as streams_fencing
 from barnabas_coordination.group.streams import heartbeat as streams_heartbeat
 from barnabas_coordination.group.streams import reconciliation as streams_reconciliation
-from barnabas_coordination.group.streams.tasks import NO_TASKS
+from barnabas_coordination.group.streams import target as streams_target
+from barnabas_coordination.group.streams.tasks import NO_TASKS, Role
 from barnabas_coordination.shard import ArmTimer, CoordinatorResult
 from tests.simulation.stories import TwoOfOneInstance
 
@@ -314,9 +316,32 @@ def _a_new_coordinator_of_streams_gives_no_time(patch: pytest.MonkeyPatch) -> No
     patch.setattr(streams_fencing, "resume", resume)
 
 
+def _a_standby_is_given_beside_its_task(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams_reconciliation, "_may_copy", lambda task, member, others: True)
+
+
+def _a_task_is_given_beside_its_standby(patch: pytest.MonkeyPatch) -> None:
+    def may_work(task: Any, member: Any, others: Any) -> bool:
+        return not any(role is Role.ACTIVE for _, role in others(task))
+
+    patch.setattr(streams_reconciliation, "_may_work", may_work)
+
+
+def _each_member_counts_as_a_process(patch: pytest.MonkeyPatch) -> None:
+    original = streams_assignor.assign
+
+    def assign(members: Any, **rest: Any) -> Any:
+        return original([replace(each, process_id=each.member_id) for each in members], **rest)
+
+    patch.setattr(streams_target, "assign", assign)
+
+
 STREAMS_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a task is given before another member gives it up", _a_task_is_given_before_it_is_given_up, True),
     ("a task to be given up counts as given up", _a_task_to_be_given_up_counts_as_given_up, False),
+    ("a standby is given beside its task", _a_standby_is_given_beside_its_task, False),
+    ("a task is given beside its standby", _a_task_is_given_beside_its_standby, False),
+    ("each member counts as a process", _each_member_counts_as_a_process, False),
     ("a new coordinator of Streams gives no time", _a_new_coordinator_of_streams_gives_no_time, False),
 )
 """The same, for where the members are of Streams."""

@@ -58,7 +58,7 @@ def run(seed: int, slant: Slant) -> dict[str, int]:
         "coordinators": laws.moves,
         "compactions": sum(node.logs.cleaner.stats.runs for node in cluster.nodes),
         "crashes": figures.crashes,
-        **(migrations if slant is Slant.MEMBERS else {}),
+        **(migrations if slant is Slant.MEMBERS else {"standbys given": laws.copied}),
         **members.proofs,
     }
 
@@ -176,6 +176,27 @@ def test_who_is_replaced_is_no_member_and_commits_nothing() -> None:
     attempt = static.laws.commit(static.former, PART)
     with pytest.raises(LawBroken, match="lost the partition"):
         static.laws.acknowledged(static.former, attempt)
+
+
+def test_a_process_has_a_task_once() -> None:
+    def beside(process: str) -> _Judged:
+        judged = _Judged()
+        judged.former.process, judged.next.process = "process", process
+        judged.run.loop.advance(0.5)
+        return judged
+
+    for is_copied in (True, False):
+        judged = beside("process")
+        if not is_copied:
+            judged.former.owned.clear()
+            judged.laws.take_copies(judged.former, {PART})
+        with pytest.raises(LawBroken, match="has a task once"):
+            (judged.laws.take_copies if is_copied else judged.laws.take)(judged.next, {PART})
+    judged = beside("another")
+    judged.laws.take_copies(judged.next, {PART})
+    judged = beside("process")
+    judged.former.unanswered.append(Unanswered(0.4, frozenset()))
+    judged.laws.take_copies(judged.next, {PART})
 
 
 def test_a_commit_of_who_has_lost_the_partition_breaks_a_law() -> None:
