@@ -10,7 +10,7 @@ is out. It does not know when its session ends; these laws do. What makes a prot
 - A coordinator that is deposed and does not know answers on, for a heartbeat that changes nothing writes nothing. So it counts only
   until the next one led; that one has given every member a fresh session.
 - A static member that left for a while is not there to protect anything: its partitions and its instance id wait for it all the same.
-- A request that nobody answered may arrive later, or may have arrived, and says that the member has no more than it had then. An epoch
+- A request without an answer may arrive later, or may have arrived, and says that the member has no more than it had then. An epoch
   that is the former one lets it in (KIP-848), so what came to the member after it is not protected.
 """
 
@@ -62,11 +62,11 @@ class Membership:
     instance: str | None = None
     """The instance id of a static member, which its next life has too."""
     process: str = ""
-    """Of Streams: which of its tasks it has beside others'."""
+    """The process that a Streams member runs in, which may run others too."""
     is_classic: bool = False
-    """Of the classic protocol, in which who comes under an instance id takes the place of who had it."""
+    """Whether it speaks the classic protocol, in which a newcomer under an instance id takes the place of the member that had it."""
     has_left: bool = False
-    """For a while: another life is to go on where it ended."""
+    """For a while: another life is to continue where it ended."""
     replaced: tuple[float, int] | None = None
     """When another was let in under its instance id, and the newest leader epoch of the group's log then."""
     epoch: int = 0
@@ -153,7 +153,7 @@ class GroupLaws:
         self.copied = 0
         """Standbys given to members."""
         self._instances: dict[str, Membership] = {}
-        """Who was let in last under an instance id."""
+        """The member that was let in last under an instance id."""
         self._type = ""
         self._run = run
         self._terms: dict[int, float] = {}
@@ -204,7 +204,7 @@ class GroupLaws:
     # -- ownership -------------------------------------------------------------------------------------------------
 
     def answered(self, member: Membership, epoch: int, *, is_kept: bool = True) -> None:
-        """A member is told the epoch that it is in. A group whose members were all gone may have begun anew. is_kept: the log has it."""
+        """A member is told the epoch that it is in. A group whose members were all gone may have begun again. is_kept: the log has it."""
         if not member.epoch and member.instance is not None:
             self._let_in(member, member.instance)
         if epoch < member.kept_epoch and self._empty_s <= member.heard_s:
@@ -214,7 +214,7 @@ class GroupLaws:
             member.kept_epoch = epoch
 
     def _let_in(self, member: Membership, instance: str) -> None:
-        """Its instance id was nobody's, or of one that had left, or fell silent, or another may take the place of."""
+        """Its instance id was free, or of a member that had left, or fell silent, or another may take the place of."""
         now_s = self._run.loop.time()
         former = self._instances.get(instance)
         self._instances[instance] = member

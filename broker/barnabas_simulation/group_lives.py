@@ -338,7 +338,7 @@ class StreamsLife(ConsumerLife):
 
     async def _take(self, at: BrokerId, assigned: set[Part], since_s: float) -> None:
         me = self.me
-        for part in assigned:  # its copy is what it goes on with
+        for part in assigned:  # its copy is what it starts from
             me.copies.pop(part, None)
         gone = set(me.copies) - self._copies
         if gone - me.copies_to_give_up:
@@ -349,8 +349,8 @@ class StreamsLife(ConsumerLife):
 
 
 class ClassicLife(Life):
-    """By JoinGroup, SyncGroup and Heartbeat, with an assignor of its own for groups in which nobody else assigns. It gives up everything
-    before it joins. A static one leaves for a while by falling silent."""
+    """By JoinGroup, SyncGroup and Heartbeat, with an assignor of its own for groups in which no other member assigns. It gives up
+    everything before it joins. A static one leaves for a while by falling silent."""
 
     is_classic = True
     _generation = -1

@@ -2,8 +2,8 @@
 said before, and static ones, which are started again.
 
 May touch:  the network, through client_calls.py; the active controller, to let a topic grow.   Must not touch: a coordinator.
-Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where nobody must revoke, and a
-            member keeps what it need not give up; a static one that comes back finds what it left; who subscribes by a pattern reads
+Invariants: in a healed network everybody has a share within two heartbeats and an interval, within one where no member must revoke, and a
+            member keeps what it need not give up; a static one that comes back finds what it left; a subscriber by a pattern reads
             what matches; a Streams task has its standbys, in other processes.
 Read next:  group_lives.py, request by request; group_laws.py, who judges; strangers.py, which starts them.
 """
@@ -173,7 +173,7 @@ class Member:
             await self.start_again(self._at, is_classic=is_classic, leaves=leaves, lingers=True)
 
     async def start_again(self, at: BrokerId, *, is_classic: bool, leaves: bool, lingers: bool) -> None:
-        """A new process comes under the instance id. leaves: the former one has left for a while, else it still runs; lingers: it goes on
+        """A new process comes under the instance id. leaves: the former one has left for a while, else it still runs; lingers: it works
         as if nothing had been."""
         former = self.life
         if leaves:
@@ -412,7 +412,7 @@ class GroupMembers:
                 await self._grow(is_once=True)
 
     def _partitions(self) -> int:
-        """Of the topic that stays; 0 where nobody is up who would know."""
+        """Partitions of the topic that stays; 0 where no node is up that would know."""
         topic = self._newest_topics().get(self.topic) if any(node.is_up for node in self.run.nodes) else None
         return 0 if topic is None else len(topic.partitions)
 

@@ -118,8 +118,8 @@ class ConsumerGroup(LedGroupState[ConsumerMember, Partitions, SoftState]):
         return member.assignment_epoch(offset.topic_id, offset.partition)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to it, by its name or by a regular expression. What one matches that is not resolved yet nobody
-        knows: it counts, lest offsets of a living group expire meanwhile."""
+        """Whether a member subscribes to it, by its name or by a regular expression. What one matches that is not resolved yet is
+        unknown: it counts, lest offsets of a living group expire meanwhile."""
         return self.topic_counts[topic] > 0 or any(
             regex not in self.regexes or topic in self.regexes[regex].topics for regex in self.regex_counts
         )
