@@ -115,7 +115,7 @@ from tests.simulation.late_leader import LateLeader
 from tests.simulation.listener_mutants import LISTENER_BUGS
 from tests.simulation.mutant_seeds import WINDOW, load_seeds, save_seeds
 from tests.simulation.mutants import OTHER_SEEDS, SEEDS_MAX, clean_limit_s
-from tests.simulation.mutants.__main__ import TRIES_MAX, stale_line, word_of
+from tests.simulation.mutants.__main__ import ACCUSED, TRIES_MAX, stale_line, word_of
 from tests.simulation.node_seeds import slanted
 from tests.simulation.transaction_mutants import COORDINATOR_BUGS, HANDLER_BUGS, TRANSACTION_BUGS
 from tests.simulation.watchdog import watched
@@ -1036,6 +1036,10 @@ def search(
             story=mutant.story,
         )
         if result.is_found:
+            if tries:
+                clean = judge_clean(mutant.slant, result.seed, outcomes_only=outcomes_only)
+                if clean.is_found:
+                    return replace(result, is_found=False, law=f"{ACCUSED}: {clean.law}"), TRIES_MAX
             return result, tries
     return result, TRIES_MAX
 

@@ -68,6 +68,15 @@ def test_a_stale_seed_is_told_with_the_one_that_finds_the_bug_now(
     assert list(saved.values()) == [5]
 
 
+@pytest.mark.parametrize("is_node", [True, False])
+def test_a_seed_that_breaks_a_law_without_the_bug_finds_no_bug(is_node: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: dict[str, int] = {}
+    monkeypatch.setattr(node_mutants if is_node else control_mutants, "save_seeds", saved.update)
+    hunts = Hunts({77: False, 5: True}, accused=(5,))
+    (line,) = judged(monkeypatch, hunts, is_node=is_node, fixed=77, words=("--refresh", "--no-clean"))
+    assert "CLEAN CODE ACCUSED with this seed: a law" in line and not saved
+
+
 def test_seeds_are_written_one_a_line_beside_those_that_stay(tmp_path: Path) -> None:
     file = tmp_path / "seeds.txt"
     file.write_text("9 a bug of words\n3 two keys\n")

@@ -37,6 +37,8 @@ from tests.simulation.mutants import (
 LAW_WIDTH = 60
 TRIES_MAX = 2
 """Of a hunt."""
+ACCUSED = "CLEAN CODE ACCUSED with this seed"
+"""Of what a hunt found: a seed that breaks a law without the bug proves nothing of it."""
 PART_SEEDS = 1 << 28
 """How far apart the seeds of two parts of a clean search are."""
 
@@ -53,6 +55,10 @@ def search(mutant: Mutant, *, fixed: int | None, seed: int, cpu_limit_s: float) 
         except RuntimeError as error:  # told in the end, with its seed: the other hunts go on
             result = Hunt(is_found=False, seed=None, seeds_tried=0, cpu_s=0.0, law=" ".join(str(error).split()[-60:]))
         if result.is_found:
+            if tries and result.seed is not None:
+                _, clean = _judge_clean(mutant.simulation, result.seed)
+                if clean.is_found:
+                    return replace(result, is_found=False, law=f"{ACCUSED}: {clean.law}"), kind, TRIES_MAX
             return result, kind, tries
     return result, kind, TRIES_MAX
 
