@@ -349,6 +349,7 @@ def _aborted_index_is_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
 
 def _aborted_index_is_not_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AbortedTransactions, "write", lambda self: iter(()))
+    patch.setattr(AbortedTransactions, "_content", lambda self, base, end: b"")  # else its note has it made again
 
 
 def _snapshots_forget_open_transactions(patch: pytest.MonkeyPatch) -> None:
