@@ -837,9 +837,7 @@ MUTANTS = (
     NodeMutant("a new directory is not flushed", _new_directory_is_not_flushed, is_tested=True),
     NodeMutant("a torn tail stays", _torn_tail_stays, story=stories.UncommittedTails),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
-    NodeMutant(
-        "retention passes the HW", _retention_passes_the_high_watermark, story=stories.TrimmedTails, is_tested=True
-    ),
+    NodeMutant("retention passes the HW", _retention_passes_the_high_watermark, story=stories.TrimmedTails),
     NodeMutant(
         "an empty log is asked for an epoch that is gone", _empty_log_is_asked_for_the_epoch_that_retention_took
     ),
