@@ -299,6 +299,7 @@ class UnifiedLog:
                 file.append([content])
                 self.durability.add_file(file)
             self.durability.note_names()
+            self.durability.is_directory_durable = False  # nothing counts that a power cut leaves without its topic id
         self.topic_id, self.identity = topic_id, Identity.PROVED
 
     def expire_producers(self, *, now_ms: int, expiration_ms: int) -> int:

@@ -808,3 +808,18 @@ def test_an_owner_of_a_topic_cannot_make_look_ups_long() -> None:
     gaps = [after - before for before, after in itertools.pairwise([0, *positions, log.active.size_bytes])]
     assert len(set(positions)) >= 4
     assert max(gaps) <= INDEX_INTERVAL_BYTES_MAX + 20 * 400
+
+
+@pytest.mark.parametrize("has_directory", [False, True])
+def test_a_log_that_starts_over_counts_only_once_its_topic_id_is_durable(disk: MemoryDisk, has_directory: bool) -> None:
+    """has_directory: a power cut has left the directory alone, of a log that was made and never flushed."""
+    if has_directory:
+        disk.make_directory(DIRECTORY)
+    topic_id = Uuid(b"t" * 16)
+    log = open_log(disk, topic_id=topic_id)
+    truncating.truncate_fully_and_start_at(log, Offset(2))
+    assert (log.log_end_offset, log.flushed_end_offset) == (2, 0)
+    flush(log)
+    assert log.flushed_end_offset == 2
+    again = open_log(disk.crash(Random(1)), topic_id=topic_id, log_start_offset=Offset(2))
+    assert again.log_end_offset == 2
