@@ -187,6 +187,12 @@ class ControllerNode:
                 self.missing = None
         return self.missing is not None
 
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether its disk does not show what it has promised, so that it needs a leader to be whole: a crash came before that was
+        durable."""
+        return self.is_up and self.quorum.describe_own().lost_end is not None
+
     def _on_end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None or task is not self._running:
             return

@@ -278,7 +278,7 @@ class Quorum:
         voter set anybody may come back to."""
         if self.is_calm or not self.swarm.flip or self.random.random() >= self.swarm.flip:
             return
-        if any(other.lacks_records for other in self.nodes if other is not node):
+        if any(other.lacks_records or other.has_forgotten for other in self.nodes if other is not node):
             return
         known = [other.quorum.voters for other in self.nodes if hasattr(other, "quorum")]
         loss = self.swarm.loss
