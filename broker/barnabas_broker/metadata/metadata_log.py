@@ -262,7 +262,7 @@ class MetadataLog:
             logger.info("the metadata log has caught up, up to offset %d", self.end_offset)
         self._lost_end = None
         last = self._marks.last
-        # Of an empty log the hard state says that it has begun.
+        # An empty log needs none: the hard state says that it has begun.
         if last is not None and self._marks.is_begun and self.end_offset:
             await self._disk.flush([await self._noted(last._replace(lost=None))])
 

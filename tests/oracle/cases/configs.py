@@ -300,10 +300,12 @@ def client_metrics(side: Side) -> Iterator[tuple[str, Any]]:
 
 
 def set_metrics(side: Side, name: str, *, version: int) -> Any:
-    """A subscription, once the broker has heard of its interval: Kafka answers a change before."""
+    """A subscription, once the broker has heard of the last change, by which its `match` is a default: Kafka answers a change before."""
     while True:
         answer = describe(side, CLIENT_METRICS, name, version=version)
-        if "5000" in [entry.value for entry in answer.results[0].configs]:
+        sources = {entry.name: (entry.value, entry.config_source) for entry in answer.results[0].configs}
+        value, source = sources.get("interval.ms", (None, None))
+        if value == "5000" and sources["match"][1] != source:
             return answer
 
 
