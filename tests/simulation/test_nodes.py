@@ -241,9 +241,9 @@ BROKE_A_LAW_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
     (ROT, Slant.ROT, "damage in the batch that the log start lies in is repaired", DAMAGED, START_MOVED),
     (ROT, Slant.ROT, "an epoch that began in damage is known after a restart", DAMAGED_AT_START),
     (ROT, Slant.ROT, "a replica that cut its log before damage is whole once it has the records again", CUT, WHOLE),
-    (ROT, Slant.ROT, "a cut before damage waits for descriptors", DAMAGED, SHORT_OF_DESCRIPTORS),
+    (52, Slant.ROT, "a cut before damage waits for descriptors", DAMAGED, SHORT_OF_DESCRIPTORS),
     (ROT, Slant.ROT, "a cut within damage waits until the replica is no more eligible", CUT),
-    (21, Slant.ROT, "a damaged leader takes no batch that may be a repeat", LEADS_DAMAGED),
+    (52, Slant.ROT, "a damaged leader takes no batch that may be a repeat", LEADS_DAMAGED),
     (
         1,
         Slant.COORDINATORS,
@@ -251,8 +251,8 @@ BROKE_A_LAW_ONCE: tuple[tuple[int, Slant, str, *tuple[str, ...]], ...] = (
         TRANSACTIONS,
         "^offsets_given_up: ",
     ),
-    (ROT, Slant.ROT, "a repair that finds no descriptor fails no directory", DAMAGED, SHORT_OF_DESCRIPTORS),
-    (21, Slant.ROT, "a corrupt leader alone in the isr gives way to an eligible replica", CORRUPT, LEADS_DAMAGED),
+    (52, Slant.ROT, "a repair that finds no descriptor fails no directory", DAMAGED, SHORT_OF_DESCRIPTORS),
+    (52, Slant.ROT, "a corrupt leader alone in the isr gives way to an eligible replica", CORRUPT, LEADS_DAMAGED),
     (ROT, Slant.ROT, "rot below the log start makes no replica differ", DAMAGED, START_MOVED),
     (
         ROT,
