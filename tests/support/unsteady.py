@@ -1,8 +1,8 @@
 """What failed in a lane of `make test` is run once more, alone: few that pass then are unsteady, and said so; all else is red.
 
 May touch:  the directory that .ci/test made; pytest processes that it starts.   Must not touch: anything else.
-Invariants: a test that fails alone is red, and so is a run in which more than UNSTEADY_MAX tests fail, or a lane that ended otherwise
-            than by failed tests. The last lines name each unsteady test: it has a race, of its own or of the product, that is to be found.
+Invariants: a test that fails alone is red, and so is a run in which tests of more than UNSTEADY_MAX files fail, or a lane that ended
+            otherwise than by failed tests. The last lines name each unsteady test: it has a race, its own or the product's, to be found.
 Read next:  ../../.ci/test.
 
     python -m tests.support.unsteady DIRECTORY
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 UNSTEADY_MAX = 3
-"""Tests. The lanes share two cores, and what waits for the others may now and then be late; more of them at once have one cause."""
+"""Files with such tests. The lanes share two cores, and what waits for the others may now and then be late; more at once have one cause."""
 TESTS_FAILED = 1
 """pytest's exit status where tests ran to their end and some failed."""
 
@@ -28,7 +28,10 @@ def main(arguments: list[str]) -> int:
     directory = Path(arguments[0])
     lanes = [line.split() for line in (directory / "failed").read_text().splitlines()]
     failed = [test for lane, _ in lanes for test in failed_in(directory / "cache" / lane)]
-    if any(int(status) != TESTS_FAILED for _, status in lanes) or not 0 < len(failed) <= UNSTEADY_MAX:
+    if (
+        any(int(status) != TESTS_FAILED for _, status in lanes)
+        or not 0 < len({test.partition("::")[0] for test in failed}) <= UNSTEADY_MAX
+    ):
         print(f"red: {len(failed)} tests failed, lanes ended with", ", ".join(" ".join(lane) for lane in lanes))
         return 1
     print("once more, alone:", *failed, sep="\n  ", flush=True)
