@@ -50,3 +50,11 @@ def test_a_lane_that_ended_otherwise_is_red(tmp_path: Path, monkeypatch: pytest.
     assert main([str(lane(tmp_path, monkeypatch, STEADY, arguments=("--no-such-option",)))]) == 1
     (tmp_path / "failed").write_text("lane 1\n")
     assert main([str(tmp_path)]) == 1, "it failed, and no test is known to have"
+
+
+def test_a_lane_that_was_broken_off_is_red_whatever_passes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane(tmp_path, monkeypatch, UNSTEADY)
+    (tmp_path / "failed").write_text("lane 2\n")
+    assert main([str(tmp_path)]) == 1
