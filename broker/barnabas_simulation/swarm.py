@@ -83,6 +83,8 @@ class Slant(Enum):
     """As members, and they are of Streams' protocol."""
     HOSTS = "hosts"
     """Two nodes are on each of three hosts, which are lost whole, and nothing else goes wrong."""
+    PIPELINING = "pipelining"
+    """Producers have several batches in flight, segments hold few of them, and the power of all nodes goes."""
     FORGETTING = "forgetting"
     """Keys of a compacted topic are deleted for good, their tombstones go soon, and nodes stay down for longer than that."""
 
@@ -220,6 +222,8 @@ class Swarm:
     lag_s: float = 0.0
     think_s: float
     """Most time between an acknowledgement and the next batch of a producer."""
+    in_flight: int = 1
+    """Most batches that a producer sends before the first of them is acknowledged."""
     idle_factor: float = 1.0
     """How much longer the producers of one of the partitions think."""
     producers: int = 1
@@ -400,6 +404,10 @@ class Swarm:
         elif slant is Slant.ROT:
             # The steps are for what comes of it, not for clients that write without a pause or nodes that are down for long.
             drawn = replace(drawn, think_s=max(drawn.think_s, 0.1), restart_s=min(drawn.restart_s, 0.3))
+        elif slant is Slant.PIPELINING:
+            moments = replace(drawn.moments, acknowledged=max(drawn.moments.acknowledged, 0.02))
+            logs = replace(drawn.logs, segment_bytes=400)
+            drawn = replace(drawn, in_flight=3, logs=logs, moments=moments, think_s=max(drawn.think_s, 0.1))
         elif slant is Slant.FORGETTING:
             drawn = replace(drawn, restart_s=max(drawn.restart_s, 2.0), think_s=max(drawn.think_s, 0.1))
         if slant is Slant.HOSTS:

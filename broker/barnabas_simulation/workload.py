@@ -2,7 +2,8 @@
 
 May touch:  partition leaders, through client_calls.py.   Must not touch: anything a client could not see.
 Invariants: a batch is sent again, unchanged, until it is acknowledged or its topic is deleted; a producer sends the next one
-            only then; what a reader has seen below the high watermark stays in its memory for the judge.
+            only then, or a few of them in order before it repeats the first; what a reader has seen below the high watermark stays in
+            its memory for the judge.
 Read next:  invariants.py.
 
 A client keeps to the newest leader epoch it has heard of and sends it along with reads, as real clients do (KIP-320). It must:
@@ -127,12 +128,21 @@ class Client:
         self._busy -= 1
 
     async def _write(self, producer: Producer) -> None:
-        """One batch, sent until it is acknowledged."""
+        """As many batches as it has in flight, each sent until it is acknowledged. The first one of a producer goes alone: a leader
+        that does not know a producer takes any sequence for its first."""
         random = self._cluster.random
-        ids, batch = producer.next_batch(random.randint(1, 3), time_ms=self._cluster.wall_ms())
-        while (outcome := await self._try(batch)) is None:
+        count = self._cluster.swarm.in_flight if producer.acknowledged else 1
+        waiting = [producer.next_batch(random.randint(1, 3), time_ms=self._cluster.wall_ms()) for _ in range(count)]
+        while True:
+            later = [asyncio.ensure_future(self._try(batch, is_first=False)) for _, batch in waiting[1:]]
+            outcomes = [await self._try(waiting[0][1]), *[await each for each in later]]
+            for (ids, _), outcome in zip(waiting, outcomes, strict=True):
+                if outcome is not None:
+                    self._on_acknowledged(producer, ids, outcome)
+            waiting = [sent for sent, outcome in zip(waiting, outcomes, strict=True) if outcome is None]
+            if not waiting:
+                return
             await asyncio.sleep(RETRY_S * (0.5 + random.random()))
-        self._on_acknowledged(producer, ids, outcome)
 
     async def _rest(self) -> None:
         """All producers of the partition at once, so that none writes to it."""
@@ -150,8 +160,8 @@ class Client:
             producer.acknowledged[record_id] = Place(self.topic, self.partition, offset)
             invariants.on_acknowledged(self.topic, self.partition, offset, record_id)
 
-    async def _try(self, batch: bytes) -> AppendOutcome | None:
-        """One attempt at the leader that some node names; None means: again."""
+    async def _try(self, batch: bytes, *, is_first: bool = True) -> AppendOutcome | None:
+        """One attempt at the leader that some node names; None means: again. is_first: no earlier batch waits to be acknowledged."""
         leader = self._leader()
         if leader is None:
             return None
@@ -160,7 +170,8 @@ class Client:
         if outcome is None:
             return None
         if outcome.error is not None:
-            if not outcome.error.is_retriable and not self._may_be_refused(outcome.error):
+            follows_a_gap = not is_first and outcome.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not outcome.error.is_retriable and not follows_a_gap and not self._may_be_refused(outcome.error):
                 raise LawBroken("a retried batch is not refused (E7)", f"partition {self}: {outcome.error!r}")
             return None
         self._cluster.faults.after_acknowledgement(self._cluster.network.nodes[leader])

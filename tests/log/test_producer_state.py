@@ -140,6 +140,17 @@ def test_a_snapshot_has_kafkas_layout() -> None:
     assert len(content) == 10 + 46
 
 
+def test_a_snapshot_knows_every_batch_that_a_producer_may_send_again() -> None:
+    state = ProducerState()
+    for n in range(6):
+        send(state, 2 * n, 2, offset=40 + 2 * n)
+    again = decode_snapshot(encode_snapshot(state), Offset(52))
+    assert [list(entry.batches) for entry in again] == [list(entry.batches) for entry in state]
+    repeated = send(again, 4, 2)
+    assert repeated is not None and repeated.first_offset == 44, "an answer that the power cut took is given again"
+    assert send(again, 12, 2, offset=52) is None
+
+
 def test_a_snapshot_is_read_whole_or_not_at_all() -> None:
     state = ProducerState()
     send(state, 0, 2, offset=40)

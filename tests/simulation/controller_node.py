@@ -273,9 +273,10 @@ class ControllerNode:
         seen = 0
         while True:
             await asyncio.sleep(1.0)
-            loader = self.loader
-            self._run.figures.snapshots_loaded += loader.stats.snapshots - seen
-            seen = loader.stats.snapshots
+            if self.is_up:  # a start may take longer, on a disk that is full
+                loaded = self.loader.stats.snapshots
+                self._run.figures.snapshots_loaded += loaded - seen
+                seen = loaded
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A new image is published here."""

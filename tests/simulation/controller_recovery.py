@@ -443,12 +443,12 @@ class QuorumRecovery:
             self._run.loop.call_later(self._random.random() * self._run.swarm.restart_s, self._rejoin, node, node.life)
             return True
         # who had applied what is lost stops once, and begins with an empty log
-        own = node.quorum.describe_own()
-        is_behind = own.high_watermark > self.retained and own.last_epoch < self.first_epoch
-        if node.has_gone_over and is_behind and isinstance(first_error(error), AssertionError):
-            self._run.note("stops for what is lost", node.id, node.life)
-            self._run.stop(node)
-            return True
+        if node.has_gone_over and isinstance(first_error(error), AssertionError):
+            own = node.quorum.describe_own()
+            if own.high_watermark > self.retained and own.last_epoch < self.first_epoch:
+                self._run.note("stops for what is lost", node.id, node.life)
+                self._run.stop(node)
+                return True
         return False
 
     def _rejoin(self, node: ControllerNode, life: int) -> None:

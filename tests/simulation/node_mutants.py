@@ -74,9 +74,9 @@ from barnabas_log.directories.topic_witness import Fate
 from barnabas_log.errors import DiskFull
 from barnabas_log.recovery import log_repairs, recovery, repair, segment_proof
 from barnabas_log.recovery.log_repairs import LogRepairs
-from barnabas_log.tail import batch_run, flush, log_tail, retention, retiring, truncating
+from barnabas_log.tail import batch_run, flush, log_tail, producer_snapshots, retention, retiring, truncating
 from barnabas_log.tail.log_tail import LogTail
-from barnabas_log.tail.producer_state import ProducerState
+from barnabas_log.tail.producer_state import ProducerEntry, ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
@@ -157,6 +157,19 @@ def _anybody_may_join_the_isr(patch: pytest.MonkeyPatch) -> None:
         return state.change is None and replica.broker_id not in state.committed and is_eligible
 
     patch.setattr(isr, "may_join", may_join)
+
+
+def _snapshots_know_the_newest_batch_only(patch: pytest.MonkeyPatch) -> None:
+    original = producer_snapshots._entries
+
+    def entries(body: bytes) -> list[ProducerEntry]:
+        found = list(original(body))
+        for entry in found:
+            while len(entry.batches) > 1:
+                entry.batches.popleft()
+        return found
+
+    patch.setattr(producer_snapshots, "_entries", entries)
 
 
 def _joiner_counts_only_when_the_controller_agreed(patch: pytest.MonkeyPatch) -> None:
@@ -939,6 +952,12 @@ MUTANTS = (
         "logs are closed before the publisher stops", _logs_are_closed_before_the_publisher_stops, is_tested=True
     ),
     NodeMutant("the registrar is left out of the publishers", _registrar_hears_of_no_metadata, is_tested=True),
+    NodeMutant(
+        "snapshots know the newest batch of a producer only",
+        _snapshots_know_the_newest_batch_only,
+        is_tested=True,
+        slant=Slant.PIPELINING,
+    ),
     *(NodeMutant(bug, plant, slant=Slant.TRANSACTIONS) for bug, plant in TRANSACTION_BUGS),
     *(NodeMutant(bug, plant, is_tested=True, slant=Slant.TRANSACTIONS) for bug, plant in HANDLER_BUGS),
     *(NodeMutant(bug, plant, is_tested, slant=Slant.COORDINATORS) for bug, plant, is_tested in COORDINATOR_BUGS),

@@ -11,13 +11,15 @@ Layout of <offset>.snapshot, the state of the producers just before that offset 
     then per producer, 46 bytes: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
     (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 of its last marker (-1 without one), first
     offset of the open transaction i64 (-1 without one). A producer of which only a marker is known has -1 for sequence and offset.
-It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC shows it, an older serves.
+A producer has an entry for each batch that is known of it, oldest first. Kafka writes only the newest one, and refuses the repeat of an
+earlier batch after a restart as out of order; the client then begins a new epoch and writes its records a second time. Readers that
+keep one entry for each producer, Kafka's among them, keep the last. A crash may leave a cut file: the CRC shows it, an older one serves.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
@@ -37,14 +39,15 @@ def encode_snapshot(state: ProducerState) -> bytes:
         _ENTRY.pack(
             entry.producer_id,
             entry.epoch,
-            entry.last.last_sequence,
-            entry.last.last_offset,
-            entry.last.offset_delta,
-            entry.last.timestamp_ms,
+            batch.last_sequence,
+            batch.last_offset,
+            batch.offset_delta,
+            batch.timestamp_ms,
             entry.coordinator_epoch,
             entry.transaction_start,
         )
         for entry in state
+        for batch in entry.batches or (entry.last,)
     ]
     body = b"".join((_COUNT.pack(len(entries)), *entries))
     return _HEAD.pack(_VERSION, crc32c(body)) + body
@@ -64,15 +67,16 @@ def decode_snapshot(content: bytes, end_offset: Offset) -> ProducerState:
     return ProducerState.of(_entries(body[_COUNT.size :]), end_offset)
 
 
-def _entries(body: bytes) -> Iterator[ProducerEntry]:
+def _entries(body: bytes) -> Iterable[ProducerEntry]:
+    found: dict[int, ProducerEntry] = {}
     for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, start in _ENTRY.iter_unpack(body):
-        entry = ProducerEntry(producer_id, epoch)
+        entry = found.setdefault(producer_id, ProducerEntry(producer_id, epoch))
         entry.coordinator_epoch, entry.transaction_start = coordinator_epoch, Offset(start)
         if offset >= 0:
             entry.batches.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
         else:
             entry.marker_ms = timestamp_ms
-        yield entry
+    return found.values()
 
 
 def snapshot_path(directory: str, offset: Offset) -> str:

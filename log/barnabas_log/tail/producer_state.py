@@ -7,9 +7,6 @@ Read next:  log_tail.py, which asks before an append and reports after it; produ
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
 
-Not obvious: after a restart from a snapshot a repeat of the batch before the newest is reported as out of order, as in Kafka;
-leadership has moved to a replica that knows all five by then.
-
 Transactions (KIP-98, KIP-890). The first transactional record of a producer opens one, its marker ends it. The last stable offset is
 where the first one begins that is open, or whose marker is not below the high watermark: whether that one was committed may yet
 change. A record that would open one is first verified with its coordinator, or a late one could join the next transaction.
@@ -367,7 +364,7 @@ class ProducerState:
 
     @classmethod
     def of(cls, entries: Iterable[ProducerEntry], end_offset: Offset) -> ProducerState:
-        """The state just before `end_offset`, as a snapshot has it: the newest batch of each producer, none without an entry."""
+        """The state just before `end_offset`, as a snapshot has it: one entry for each producer."""
         state = cls()
         state.begin_offset = state.end_offset = end_offset
         state._producers = {entry.producer_id: entry for entry in entries}
