@@ -132,7 +132,7 @@ bench-shares: ## records of a share group that are accepted one by one, locks th
 bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and with a cleaner at work
 	@$(PY) -m tests.bench.compaction
 
-bench-start: ## three nodes from exec to the first acknowledged record; ARGS="--against TREE" takes turns with another tree
+bench-start: ## CPU and time to the first acknowledged record, of dev, later clusters of a process, a rival and Kafka; ARGS="--against TREE"
 	@$(PY) -m tests.bench.start $(ARGS)
 
 bench-pytest: ## 50 tests with a topic and a group each, in process and on 1 and 3 nodes; brokers in one process: ARGS="--against TREE"

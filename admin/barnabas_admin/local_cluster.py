@@ -92,6 +92,9 @@ class LocalCluster:
     Methods are for one thread at a time. Raises LocalClusterError with a hint.
     """
 
+    _starts = 0
+    """Of clusters of this process."""
+
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -590,8 +593,9 @@ class LocalCluster:
         node.is_paused = False
 
     def _run_server(self, node: LocalNode, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a node's `barnabas-server`; options as for Popen. Several nodes are forked from one process that has imported them."""
-        server = None if node.server else fork_server(starts=len(self.nodes) > 1)
+        """Start a node's `barnabas-server`; options as for Popen. Several nodes, and those of a process's later clusters, are forked from
+        one process that has imported them."""
+        server = None if node.server else fork_server(starts=len(self.nodes) > 1 or LocalCluster._starts > 1)
         if server is not None:
             try:
                 return server.popen(arguments, environment=node_environment(), **options)
@@ -604,6 +608,7 @@ class LocalCluster:
         if self._lock is not None:
             raise LocalClusterError("the cluster is already started")
         self._lock = lock_directory(self.directory)
+        LocalCluster._starts += 1
 
     def _check_ports(self) -> None:
         wanted: dict[int, str] = {}

@@ -90,6 +90,16 @@ def test_a_line_of_its_own_in_ps_and_a_session_of_its_own(tmp_path: Path) -> Non
     assert fork_server(starts=False) is None
 
 
+def test_a_process_forks_the_only_node_of_its_later_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalCluster, "_starts", 0)
+    monkeypatch.setattr(forked, "_servers", {})
+    made = []
+    for name in ("first", "second"):
+        with LocalCluster(tmp_path / name, nodes=1, base_port=find_base_port()) as cluster:
+            made.append(type(cluster.nodes[1].process))
+    assert made == [subprocess.Popen, forked.ForkedProcess]
+
+
 def say_random(words: list[str]) -> int:
     print(random.random(), flush=True)
     return 0
