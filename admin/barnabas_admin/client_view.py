@@ -1,8 +1,8 @@
 """What clients say of themselves: the metrics that those of a group, or those that name a topic, have pushed to the brokers (KIP-714).
 
 May touch:  barnabas_wire.client.     Must not touch: printing, the admin service.
-Invariants: a client stands there once, with its last push, whichever brokers it pushed to; a broker without a receiver, or one that does
-            not answer, keeps no other from being asked; what a client did not push is left out.
+Invariants: a client is there once, with its last push and the sum of what it counted, whichever brokers it pushed to; a broker without
+            a receiver, or one that does not answer, keeps no other from being asked; what a client did not push is left out.
 Read next:  commands/explain.py, console/pages.py; barnabas_broker/telemetry/receiver.py.
 """
 
@@ -34,6 +34,8 @@ class Figure(NamedTuple):
     metric: str
 
 
+TOTAL = ".total"
+"""How the names of metrics end that count."""
 FIGURES = (
     Figure("latency_ms", "request latency", "ms", ".request.latency.avg"),
     Figure("latency_max_ms", "at most", "ms", ".request.latency.max"),
@@ -57,14 +59,12 @@ async def read(client: ClusterClient, *, group: str | None = None, topic: str | 
     KafkaError for who may not see the group or the topic."""
     view = await client.metadata()
     request = GetTelemetrySubscriptionsRequest(described_group=group, described_topic=topic)
-    newest: dict[bytes, tuple[PushingClient, int]] = {}
+    pushed: dict[bytes, list[tuple[PushingClient, int]]] = {}
     asked = await asyncio.gather(*(_ask(client, request, broker_id) for broker_id in sorted(view.brokers)))
     for broker_id, found in asked:
         for each in found:
-            known = newest.get(each.client_instance_id)
-            if known is None or each.pushed_ago_ms < known[0].pushed_ago_ms:
-                newest[each.client_instance_id] = (each, broker_id)
-    rows = [_row(each, broker_id, topic) for each, broker_id in newest.values()]
+            pushed.setdefault(each.client_instance_id, []).append((each, broker_id))
+    rows = [_row(each, topic) for each in pushed.values()]
     return sorted(rows, key=lambda row: (row["client"], row["instance"]))
 
 
@@ -95,7 +95,14 @@ async def _ask(
     return broker_id, answer.clients or []
 
 
-def _row(found: PushingClient, broker_id: int, topic: str | None) -> dict[str, Any]:
+def _row(pushed: Sequence[tuple[PushingClient, int]], topic: str | None) -> dict[str, Any]:
+    found, broker_id = min(pushed, key=lambda each: each[0].pushed_ago_ms)
+    figures = _figures(found.readings, topic)
+    for figure in FIGURES:
+        if figure.metric.endswith(TOTAL):  # each broker has the growth that was pushed to it
+            heard = [_figures(each.readings, topic).get(figure.name) for each, _ in pushed]
+            if counted := [each for each in heard if each is not None]:
+                figures[figure.name] = sum(counted)
     return {
         "client": found.client_id,
         "host": found.client_host,
@@ -105,7 +112,7 @@ def _row(found: PushingClient, broker_id: int, topic: str | None) -> dict[str, A
         "member": found.member_id or None,
         "broker": broker_id,
         "pushed_ago_ms": found.pushed_ago_ms,
-        "figures": _figures(found.readings, topic),
+        "figures": figures,
     }
 
 

@@ -69,6 +69,20 @@ async def test_the_newest_push_of_a_client_counts_whichever_broker_has_it() -> N
     assert row["figures"] == {"lag": 1}, "of this topic"
 
 
+async def test_what_a_client_counted_is_the_sum_over_the_brokers_that_it_pushed_to() -> None:
+    counted, told = CONSUMER + "coordinator.rebalance.total", CONSUMER + "coordinator.rebalance.latency.avg"
+    first, then = Reading(counted, "", "", "", 2.0), Reading(counted, "", "", "", 0.0)
+    (row,) = await read(
+        brokers(
+            b1=[client(ONE, 9_000, first, Reading(told, "", "", "", 7.0))],
+            b2=[client(ONE, 10, then, Reading(told, "", "", "", 5.0))],
+            b3=[client(ONE, 20_000)],
+        ),
+        group="g",
+    )
+    assert row["figures"] == {"rebalances": 2.0, "rebalance_ms": 5.0}
+
+
 async def test_who_may_not_see_it_is_told_so() -> None:
     refused = KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no")
     with pytest.raises(KafkaError):

@@ -112,6 +112,11 @@ KNOWN: tuple[Known, ...] = (
         r" old: gone: lone-compacted-\d+ shows removed keys again",
         "an older copy of one segment is sound in itself, and a lone replica has no second witness of what compaction left of it",
     ),
+    Known(
+        r"^segment another's: (told: |healthy: HEALTHY, but )lone-\d+ lacks \d+ acknowledged records",
+        "another partition's segment that begins and ends at the same offsets is sound in itself, and a lone replica has no second witness "
+        "of what was in its own",
+    ),
 )
 
 

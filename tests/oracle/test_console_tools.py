@@ -387,7 +387,7 @@ def test_what_the_cluster_says_of_itself(tool: Run, topic: str, cluster: LocalCl
         assert sorted(entry["partition"] for entry in directory["partitions"]) == [f"{topic}-{n}" for n in range(3)]
     said = tool(TOOLS + "FeatureCommand", "describe")
     assert re.search(
-        r"metadata\.version\s+SupportedMinVersion: 4\.0-IV0\s+SupportedMaxVersion: 4\.2-IV0\s+FinalizedVersionLevel: 4\.2-IV0",
+        r"metadata\.version\s+SupportedMinVersion: 4\.0-IV0\s+SupportedMaxVersion: 4\.2-IV1\s+FinalizedVersionLevel: 4\.2-IV1",
         said,
     ), said
     assert cluster.cluster_id in run_cluster_tool(cluster, "cluster-id")
