@@ -8,11 +8,11 @@ Read next:  consumer/records.py, share/records.py and streams/records.py, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int32, int64, string, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 VALUE_VERSION: Final = 0
 JOINS: Final = 0
@@ -72,8 +72,8 @@ class TargetMessage(Message):
 class TopicPartitions:
     """Some partitions of a topic."""
 
-    topic_id: Uuid = uuid()  # noqa: RUF009 - declares, like the others
-    partitions: list[int] = array(int32)  # noqa: RUF009
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class PartitionsMessage(Message):
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)  # noqa: RUF009
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 def topic_messages(partitions: Partitions) -> list[TopicPartitions]:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -37,6 +36,7 @@ from barnabas_quorum.records_integrity import QuarantineRecord
 from barnabas_quorum.records_security import redacted
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 DIGEST_BYTES = 16
 HEAD_BYTES = 24

@@ -8,7 +8,6 @@ Read next:  heartbeat.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from barnabas_coordination.group.led_records import Partitions
 from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ CRC does not catch. A version without these groups skips every one of these type
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -38,6 +37,7 @@ from barnabas_coordination.group.led_records import (
 )
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int8, int32, int64, raw, string, struct, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 HeldPartitions = Mapping[Uuid, Mapping[int, int]]
 """Topic id -> partition -> the assignment epoch in which the member got it. Never changed in place."""
@@ -208,7 +208,7 @@ class _ClassicProtocol:
 @dataclass(slots=True)
 class _ClassicMemberMetadata:
     session_timeout_ms: int = int32()
-    supported_protocols: list[_ClassicProtocol] = array(_ClassicProtocol)  # noqa: RUF009 - declares, like the others
+    supported_protocols: list[_ClassicProtocol] = array(_ClassicProtocol)
 
 
 @dataclass(slots=True)
@@ -219,20 +219,20 @@ class _MemberValue(Message):
     rack_id: str | None = string(nullable="0+", default=None)
     client_id: str = string()
     client_host: str = string()
-    subscribed_topic_names: list[str] = array(string)  # noqa: RUF009
+    subscribed_topic_names: list[str] = array(string)
     subscribed_topic_regex: str | None = string(nullable="0+", default=None)
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+", default=None)
-    classic_member_metadata: _ClassicMemberMetadata | None = struct(  # noqa: RUF009
+    classic_member_metadata: _ClassicMemberMetadata | None = struct(
         _ClassicMemberMetadata, nullable="0+", default=None, tag=0
     )
 
 
 @dataclass(slots=True)
 class _HeldTopicPartitions:
-    topic_id: Uuid = uuid()  # noqa: RUF009
-    partitions: list[int] = array(int32)  # noqa: RUF009
-    assignment_epochs: list[int] | None = array(int32, nullable="0+", default=None, tag=0)  # noqa: RUF009
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+    assignment_epochs: list[int] | None = array(int32, nullable="0+", default=None, tag=0)
 
 
 @dataclass(slots=True)
@@ -242,15 +242,15 @@ class _AssignmentValue(Message):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: list[_HeldTopicPartitions] = array(_HeldTopicPartitions)  # noqa: RUF009
-    partitions_pending_revocation: list[_HeldTopicPartitions] = array(_HeldTopicPartitions)  # noqa: RUF009
+    assigned_partitions: list[_HeldTopicPartitions] = array(_HeldTopicPartitions)
+    partitions_pending_revocation: list[_HeldTopicPartitions] = array(_HeldTopicPartitions)
 
 
 @dataclass(slots=True)
 class _RegexValue(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    topics: list[str] = array(string)  # noqa: RUF009
+    topics: list[str] = array(string)
     version: int = int64()
     timestamp: int = int64()
 

@@ -8,7 +8,7 @@ Read next:  heartbeat.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from barnabas_coordination.group.led_records import Partitions
@@ -18,6 +18,7 @@ from barnabas_coordination.share_state.messages import ShareKey
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

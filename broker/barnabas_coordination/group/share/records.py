@@ -20,7 +20,7 @@ A crash leaves nothing here that the batch's CRC does not catch. A version witho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from barnabas_coordination.group.led_records import (
@@ -37,6 +37,7 @@ from barnabas_coordination.group.led_records import (
 )
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset, Uuid
 from barnabas_wire.kafka.schema import Message, array, int8, int32, int64, string, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 STABLE: Final = 0
 """The one state of a member: nothing is ever given up first."""
@@ -162,7 +163,7 @@ class _MemberValue(Message):
     rack_id: str | None = string(nullable="0+", default=None)
     client_id: str = string()
     client_host: str = string()
-    subscribed_topic_names: list[str] = array(string)  # noqa: RUF009 - declares, like the others
+    subscribed_topic_names: list[str] = array(string)
 
 
 @dataclass(slots=True)
@@ -180,20 +181,20 @@ class _AssignmentValue(Message):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)  # noqa: RUF009
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 @dataclass(slots=True)
 class _TopicPartitionsInfo:
-    topic_id: Uuid = uuid()  # noqa: RUF009
+    topic_id: Uuid = uuid()
     topic_name: str = string()
-    partitions: list[int] = array(int32)  # noqa: RUF009
-    start_offsets: list[int] | None = array(int64, nullable="0+", default=None, tag=START_OFFSETS_TAG)  # noqa: RUF009
+    partitions: list[int] = array(int32)
+    start_offsets: list[int] | None = array(int64, nullable="0+", default=None, tag=START_OFFSETS_TAG)
 
 
 @dataclass(slots=True)
 class _TopicInfo:
-    topic_id: Uuid = uuid()  # noqa: RUF009
+    topic_id: Uuid = uuid()
     topic_name: str = string()
 
 
@@ -201,9 +202,9 @@ class _TopicInfo:
 class _StatePartitionsValue(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    initializing_topics: list[_TopicPartitionsInfo] = array(_TopicPartitionsInfo)  # noqa: RUF009
-    initialized_topics: list[_TopicPartitionsInfo] = array(_TopicPartitionsInfo)  # noqa: RUF009
-    deleting_topics: list[_TopicInfo] = array(_TopicInfo)  # noqa: RUF009
+    initializing_topics: list[_TopicPartitionsInfo] = array(_TopicPartitionsInfo)
+    initialized_topics: list[_TopicPartitionsInfo] = array(_TopicPartitionsInfo)
+    deleting_topics: list[_TopicInfo] = array(_TopicInfo)
 
 
 def _member_message(member: ShareMemberMetadata) -> _MemberValue:

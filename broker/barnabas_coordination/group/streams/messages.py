@@ -8,7 +8,7 @@ Read next:  heartbeat.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_coordination.group.streams.internal_topics import ConfiguredTopology, Status
 from barnabas_coordination.group.streams.records import Endpoint, MemberMetadata
@@ -16,6 +16,7 @@ from barnabas_coordination.group.streams.soft_state import TaskOffsets
 from barnabas_coordination.group.streams.tasks import Task, Tasks
 from barnabas_coordination.group.streams.topology import InternalTopic, Topology
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

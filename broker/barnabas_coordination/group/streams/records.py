@@ -26,7 +26,6 @@ none. A crash leaves nothing here that the batch's CRC does not catch. A version
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -44,6 +43,7 @@ from barnabas_wire.kafka.schema import (
     struct,
     uint16,
 )
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_TOPOLOGY: Final = -1
 """The value in place of a topology's epoch."""
@@ -185,7 +185,7 @@ class _GroupValue(Message):
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(default=NO_TOPOLOGY, tag=0)
-    last_assignment_configs: list[_KeyValue] | None = array(_KeyValue, nullable="0+", tag=1)  # noqa: RUF009
+    last_assignment_configs: list[_KeyValue] | None = array(_KeyValue, nullable="0+", tag=1)
     stored_description_topology_epoch: int = int32(default=-1, tag=2)
     failed_description_topology_epoch: int = int32(default=-1, tag=3)
 
@@ -207,30 +207,30 @@ class _MemberValue(Message):
     rebalance_timeout_ms: int = int32(default=-1)
     topology_epoch: int = int32()
     process_id: str = string()
-    user_endpoint: _Endpoint | None = struct(_Endpoint, nullable="0+", default=None)  # noqa: RUF009
-    client_tags: list[_KeyValue] = array(_KeyValue)  # noqa: RUF009
+    user_endpoint: _Endpoint | None = struct(_Endpoint, nullable="0+", default=None)
+    client_tags: list[_KeyValue] = array(_KeyValue)
 
 
 @dataclass(slots=True)
 class _TaskIds:
     subtopology_id: str = string()
-    partitions: list[int] = array(int32)  # noqa: RUF009
+    partitions: list[int] = array(int32)
 
 
 @dataclass(slots=True)
 class _TargetMemberValue(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    active_tasks: list[_TaskIds] = array(_TaskIds)  # noqa: RUF009
-    standby_tasks: list[_TaskIds] = array(_TaskIds)  # noqa: RUF009
-    warmup_tasks: list[_TaskIds] = array(_TaskIds)  # noqa: RUF009
+    active_tasks: list[_TaskIds] = array(_TaskIds)
+    standby_tasks: list[_TaskIds] = array(_TaskIds)
+    warmup_tasks: list[_TaskIds] = array(_TaskIds)
 
 
 @dataclass(slots=True)
 class _HeldTaskIds:
     subtopology_id: str = string()
-    partitions: list[int] = array(int32)  # noqa: RUF009
-    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0)  # noqa: RUF009
+    partitions: list[int] = array(int32)
+    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0)
 
 
 @dataclass(slots=True)
@@ -240,12 +240,12 @@ class _AssignmentValue(Message):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    active_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
-    standby_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
-    warmup_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
-    active_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
-    standby_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
-    warmup_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)  # noqa: RUF009
+    active_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)
+    standby_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)
+    warmup_tasks: list[_HeldTaskIds] = array(_HeldTaskIds)
+    active_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)
+    standby_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)
+    warmup_tasks_pending_revocation: list[_HeldTaskIds] = array(_HeldTaskIds)
 
 
 @dataclass(slots=True)
@@ -253,25 +253,25 @@ class _TopicInfo:
     name: str = string()
     partitions: int = int32()
     replication_factor: int = int16()
-    topic_configs: list[_KeyValue] = array(_KeyValue)  # noqa: RUF009
+    topic_configs: list[_KeyValue] = array(_KeyValue)
 
 
 @dataclass(slots=True)
 class _CopartitionGroup:
-    source_topics: list[int] = array(int16)  # noqa: RUF009
-    source_topic_regex: list[int] = array(int16)  # noqa: RUF009
-    repartition_source_topics: list[int] = array(int16)  # noqa: RUF009
+    source_topics: list[int] = array(int16)
+    source_topic_regex: list[int] = array(int16)
+    repartition_source_topics: list[int] = array(int16)
 
 
 @dataclass(slots=True)
 class _Subtopology:
     subtopology_id: str = string()
-    source_topics: list[str] = array(string)  # noqa: RUF009
-    source_topic_regex: list[str] = array(string)  # noqa: RUF009
-    state_changelog_topics: list[_TopicInfo] = array(_TopicInfo)  # noqa: RUF009
-    repartition_sink_topics: list[str] = array(string)  # noqa: RUF009
-    repartition_source_topics: list[_TopicInfo] = array(_TopicInfo)  # noqa: RUF009
-    copartition_groups: list[_CopartitionGroup] = array(_CopartitionGroup)  # noqa: RUF009
+    source_topics: list[str] = array(string)
+    source_topic_regex: list[str] = array(string)
+    state_changelog_topics: list[_TopicInfo] = array(_TopicInfo)
+    repartition_sink_topics: list[str] = array(string)
+    repartition_source_topics: list[_TopicInfo] = array(_TopicInfo)
+    copartition_groups: list[_CopartitionGroup] = array(_CopartitionGroup)
 
 
 @dataclass(slots=True)
@@ -279,7 +279,7 @@ class _TopologyValue(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
     epoch: int = int32()
-    subtopologies: list[_Subtopology] = array(_Subtopology)  # noqa: RUF009
+    subtopologies: list[_Subtopology] = array(_Subtopology)
 
 
 def _group_message(group: GroupValue) -> _GroupValue:

@@ -8,8 +8,9 @@ Read next:  internal_topics.py, which holds it against the topics that there are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class InternalTopic(NamedTuple):
