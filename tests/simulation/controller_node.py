@@ -19,6 +19,7 @@ from barnabas_broker.node.node import Node
 from barnabas_broker.node.properties import NodeConfig, node_config
 from barnabas_broker.node.world import Served
 from barnabas_log.disk import File
+from barnabas_log.errors import DiskFull
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.incarnation import IncarnationGuard
@@ -30,6 +31,7 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_simulation.disk import DiskFaults, SimulatedDisk
 from barnabas_simulation.node_config import tiny_quorum
 from barnabas_simulation.world import SimulatedListeners, SimulatedWorld
+from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
 
@@ -197,7 +199,7 @@ class ControllerNode:
         if task.cancelled() or (error := task.exception()) is None or task is not self._running:
             return
         recovery = self._run.recovery
-        if self.disk.is_full:
+        if self.disk.is_full or isinstance(first_error(error), DiskFull):  # by now it may have room again
             self._run.stopped_without_space(self)
         elif recovery is None or not recovery.explains(self, error):
             self._run.network.failures.append(error)

@@ -134,6 +134,11 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
             for group in (BASIC_CLIENTS, fault.clients):  # copies end after what they copy
                 stage.broken += _end_clients({module: stage.clients[module] for module in group})
         _read_last(cluster, directory, "--transacted" if fault.transacts else "")
+        # After a cut of all ways every node said what was so before it: a replica may have left its ISR since.
+        try:
+            stage.wait_until_in_sync()
+        except TimeoutError as late:
+            stage.broken.append(str(late))
         cluster.look_for_deaths()
         _end_nodes(stage)
         complaints = [] if fault.permits_errors else cluster.complaints()
