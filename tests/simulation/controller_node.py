@@ -199,7 +199,7 @@ class ControllerNode:
         if task.cancelled() or (error := task.exception()) is None or task is not self._running:
             return
         recovery = self._run.recovery
-        if self.disk.is_full or isinstance(first_error(error), DiskFull):  # by now it may have room again
+        if self.disk.is_full or _lacked_space(first_error(error)):  # by now it may have room again
             self._run.stopped_without_space(self)
         elif recovery is None or not recovery.explains(self, error):
             self._run.network.failures.append(error)
@@ -283,6 +283,10 @@ class ControllerNode:
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A new image is published here."""
         self._run.laws.on_image(self, image)
+
+
+def _lacked_space(error: BaseException) -> bool:
+    return isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
 class _Watcher:
