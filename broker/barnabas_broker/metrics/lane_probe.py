@@ -51,6 +51,7 @@ class LaneProbe:
         The probe is a bare timer: waking a task for it would be a second turn of an idle loop, each time.
         """
         loop = self._loop = asyncio.get_running_loop()
+        self.last_tick_ms = self._clock_ms()  # the lane may have opened logs for long since it was made
         broken: asyncio.Future[None] = loop.create_future()
         seen = (loop.time(), self._cpu_s())
         timer: asyncio.TimerHandle

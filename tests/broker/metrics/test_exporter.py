@@ -599,6 +599,18 @@ async def test_the_tasks_of_a_lane_are_counted_from_another_thread() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_a_lane_that_opened_logs_for_long_has_moved_once_it_is_probed() -> None:
+    times: list[int] = [0]
+    probe = LaneProbe(clock_ms=lambda: times[0])
+    times[0] = 30_000
+    task = asyncio.ensure_future(probe.run())
+    await asyncio.sleep(0)
+    assert probe.last_tick_ms == 30_000, (
+        "else the first heartbeat is withheld, and an ERROR says that the lane is stuck"
+    )
+    task.cancel()
+
+
 async def test_a_lane_probe_sees_a_blocked_loop() -> None:
     times: list[int] = [0]
     probe = LaneProbe(clock_ms=lambda: times[0])
