@@ -93,7 +93,7 @@ class LocalCluster:
     """
 
     _starts = 0
-    """Of clusters of this process."""
+    """How many clusters this process has started."""
 
     def __init__(
         self,
