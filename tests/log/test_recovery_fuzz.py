@@ -60,7 +60,7 @@ async def test_a_start_that_cuts_though_nobody_knows_what_was_flushed_is_found_o
 ) -> None:
     """It took a lost checkpoint for a young log, and removed what follows the first damage."""
     monkeypatch.setattr(recovery, "_UNKNOWN", Offset(0))
-    _, failures = await run_seed(4, images_max=2 * IMAGES)
+    _, failures = await run_seed(8, images_max=2 * IMAGES)
     assert failures
 
 
