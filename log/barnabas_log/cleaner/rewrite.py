@@ -11,6 +11,7 @@ A generator that yields the bytes it has read and written since: whoever drives 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -179,8 +180,9 @@ def rewrite(disk: Disk, job: Job, *, make_keys: Callable[..., KeyOffsets] = KeyO
     transactions = Transactions(job.aborted)
     outputs: list[Output] = []
     bytes_written = 0
-    for group in group_sources(chosen, [_index_bytes(disk, job.directory, each) for each in chosen], job):
-        work = _rewrite_group(disk, job, group, keys, transactions, rules, round_end=end_offset)
+    groups = deque(group_sources(chosen, [_index_bytes(disk, job.directory, each) for each in chosen], job))
+    while groups:
+        work = _rewrite_group(disk, job, groups, keys, transactions, rules, round_end=end_offset)
         output, read, written = yield from work
         bytes_read += read
         bytes_written += written
@@ -212,14 +214,19 @@ def group_sources(sources: Sequence[Source], index_bytes: Sequence[int], job: Jo
 def _rewrite_group(
     disk: Disk,
     job: Job,
-    group: Sequence[Source],
+    groups: deque[list[Source]],
     keys: KeyOffsets,
     transactions: Transactions,
     rules: Rules,
     *,
     round_end: int,
 ) -> Generator[int, None, tuple[Output | None, int, int]]:
-    """Returns the output, if anything changes, and the bytes read and written."""
+    """Take the first group, and further ones while no record is left. Returns the output, if anything changes, and the bytes read and
+    written.
+
+    A fetch reads one segment, and librdkafka takes eleven answers without a record for a record that it has no room for.
+    """
+    group = groups.popleft()
     base_offset, group_end = Offset(group[0].base_offset), group[-1].end_offset
     config = LogConfig(
         segment_bytes=INT32_MAX,
@@ -227,7 +234,7 @@ def _rewrite_group(
         index_interval_bytes=job.index_interval_bytes,
     )
     segment = LogSegment.create(disk, job.run_directory, base_offset, config, now_ms=job.now_ms)
-    bytes_read, waiting, is_changed = 0, 0, len(group) > 1
+    bytes_read, waiting, is_changed, has_records = 0, 0, False, False
     aborted_before = len(transactions.kept)
     parts: list[Buffer] = []
     forgotten_below = 0
@@ -251,15 +258,19 @@ def _rewrite_group(
                     forgotten_below = header.next_offset
                 if kept is None:
                     continue
-                max_timestamp_ms = header.max_timestamp_ms if kept is batch else read_header(kept).max_timestamp_ms
+                kept_header = header if kept is batch else read_header(kept)
+                has_records = has_records or kept_header.record_count > 0
                 last_offset, last_position = header.last_offset, segment.size_bytes
-                segment.add_batch(last_offset, max_timestamp_ms, len(kept))
+                segment.add_batch(last_offset, kept_header.max_timestamp_ms, len(kept))
                 parts.append(kept)
                 waiting += len(kept)
                 if waiting >= CHUNK_BYTES:
                     segment.file.append(parts)
                     yield waiting
                     parts, waiting = [], 0
+            if source is group[-1] and not has_records and groups and _fits(groups[0], base_offset, segment.size_bytes):
+                group += groups.popleft()
+                group_end = group[-1].end_offset
         if last_offset + 1 < group_end:
             # As Kafka's cleaner leaves segments. From here on this one ends where the next one begins.
             filler = empty_batch(Offset(group_end - 1), _epoch_at(job, group_end - 1))
@@ -282,11 +293,17 @@ def _rewrite_group(
         output = Output(base_offset, group_end, segment.size_bytes, tuple(group), aborted, forgotten_below)
     finally:
         segment.close()
-    if is_changed:
+    if is_changed or len(group) > 1:
         return output, bytes_read, output.size_bytes
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, TXN_CHECK_SUFFIX):
         disk.remove(segment_path(job.run_directory, base_offset, suffix))
     return None, bytes_read, output.size_bytes
+
+
+def _fits(group: Sequence[Source], base_offset: int, size_bytes: int) -> bool:
+    """Whether the indexes can name a group's positions and offsets in a segment that has `size_bytes` already."""
+    size_bytes += sum(source.size_bytes for source in group)
+    return size_bytes <= INT32_MAX and group[-1].end_offset - base_offset <= INT32_MAX
 
 
 def _epoch_at(job: Job, offset: int) -> Epoch:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from barnabas_log.cleaner.key_scan import keep_last, key_slot, move_times, note_keys
 from barnabas_log.cleaner.survival import BYTES_PER_KEY
 from barnabas_log.tail.aborted_transactions import AbortedTransaction
+from barnabas_log.tail.segment import LOG_SUFFIX, segment_path
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
     CorruptBatch,
@@ -22,7 +23,17 @@ from barnabas_wire.records.batch import (
 )
 from barnabas_wire.records.control import ControlRecordType
 from barnabas_wire.records.inspection import Fault, walk_records
-from tests.log.cleaner.logs_to_clean import BATCHES, DAY_MS, CompactedLog, Row, data, marker, rows_of, segments_of
+from tests.log.cleaner.logs_to_clean import (
+    BATCHES,
+    DAY_MS,
+    DIRECTORY,
+    CompactedLog,
+    Row,
+    data,
+    marker,
+    rows_of,
+    segments_of,
+)
 from tests.support.logs import NOW_MS
 
 ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
@@ -114,6 +125,21 @@ def test_the_batch_with_the_last_sequence_of_a_live_producer_stays(content: Any)
         found = kept[header.last_offset]
         assert (found.producer_id, found.producer_epoch, found.base_sequence) == (producer, 0, header.base_sequence)
         assert found.last_offset_delta == header.last_offset_delta
+
+
+@settings(max_examples=80, deadline=None)
+@given(BATCHES)
+def test_a_segment_without_a_record_joins_the_next_one_whatever_its_size(content: Any) -> None:
+    log = CompactedLog(segments_of(content))
+    before = log.rows()
+    for first_dirty in (0, 0):  # the second round begins with what the first one left
+        log.round(segment_bytes=1, first_dirty=first_dirty)
+        *inner, last = log.sources
+        for source in inner:
+            segment = log.disk.read_file(segment_path(DIRECTORY, source.base_offset, LOG_SUFFIX))
+            assert rows_of(segment), f"{source} has no record"
+        assert log.headers()[-1].next_offset == last.end_offset
+    assert log.rows() == sorted(last_of_each(before).values())
 
 
 def test_an_empty_batch_says_when_its_records_were_written_and_goes_with_its_producer() -> None:
