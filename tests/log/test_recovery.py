@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -261,6 +262,25 @@ def test_an_epoch_that_rose_by_rot_costs_nothing_behind_it_where_the_file_is_los
     again = open_log(disk, recovery_point=Offset(bases[-1]))
     assert len(content(again)) == len(before)
     assert again.leader_epochs.entries[1:] == entries[1:]
+
+
+@pytest.mark.parametrize("is_file_there", [True, False])
+def test_an_offset_that_rose_by_rot_moves_no_epoch(is_file_there: bool) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    entries, sealed = log.leader_epochs.entries, log.base_offsets[:-1]
+    log.close()
+    for base in sealed:
+        for position, header in iterate_batches(bytes(disk.names[path(base, ".log")].content)):
+            rotten = deepcopy(disk)
+            rotten.names[path(base, ".log")].content[position + 2] ^= 64  # outside of the batch's CRC
+            if not is_file_there:
+                rotten.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+            told = open_log(rotten, is_clean_shutdown=True).leader_epochs.entries
+            # Without the file, the epoch that began with this batch begins with the next one.
+            lost = () if is_file_there else (header.base_offset,)
+            expected = [(epoch, header.next_offset if start in lost else start) for epoch, start in entries]
+            assert list(told) == expected, f"batch at {header.base_offset}"
 
 
 def test_garbage_behind_a_sealed_segment_costs_nothing_of_the_next_ones() -> None:

@@ -39,13 +39,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas_log.cleaner.swap import finish_swaps
-from barnabas_log.config import INT64_MAX, LogConfig
+from barnabas_log.config import LogConfig
 from barnabas_log.directories.checkpoints import LEADER_EPOCHS_FILE, START_OVER_FILE, read_start_over, write_epochs
 from barnabas_log.disk import Disk
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.forgotten import FORGOTTEN_DELETIONS_FILE
 from barnabas_log.read.early_end import Tail, is_early, named_end
 from barnabas_log.recovery.aborted_proof import remake_aborted
+from barnabas_log.recovery.epoch_proof import batch_from, first_epoch, load_epochs
 from barnabas_log.recovery.scrub import DamagedRange
 from barnabas_log.recovery.segment_proof import Gaps, note_damaged_tail, rebuild_segment
 from barnabas_log.tail.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransactions
@@ -66,8 +67,8 @@ from barnabas_log.tail.segment import (
     segment_path,
 )
 from barnabas_log.tail.segments import Segments
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
-from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, crc_is_valid
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, CorruptBatch
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ def recover_log(
         epochs.is_dirty = True
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset, report=report)
     indexed = len(segments) if is_clean_shutdown else _first_to_prove(segments, bounds.recovery_point)
-    epochs, told_start = _load_epochs(
+    epochs, told_start = load_epochs(
         disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments, indexed=indexed, log_start_offset=log_start_offset
     )
     saved = list(epochs.entries)
@@ -203,7 +204,7 @@ def recover_log(
     is_start_doubted = False
     if start_offset < told_start <= end_offset:
         with suppress(CorruptBatch, FileNotFoundError):
-            first = _batch_from(segments, start_offset)
+            first = batch_from(segments, start_offset)
             is_start_doubted = (
                 first is not None and first.base_offset < told_start and first.partition_leader_epoch >= 0
             )
@@ -314,91 +315,6 @@ def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_
             disk.remove(snapshot_path(directory, offset))
 
 
-def _load_epochs(
-    disk: Disk, path: str, segments: list[LogSegment], *, indexed: int, log_start_offset: Offset
-) -> tuple[LeaderEpochs, Offset]:
-    """The leader epochs, from the checkpoint; from the headers of all batches where there is none, none that can be
-    read, or one that they contradict. And where the log started when the checkpoint was written, as far as that tells;
-    NO_OFFSET where it does not.
-
-    indexed: of so many segments the indexes are believed.
-    """
-    try:
-        epochs = LeaderEpochs.load(disk, path)
-    except CorruptCheckpoint as error:
-        logger.warning("%s; epochs are taken from the batches", error)
-        epochs = LeaderEpochs(disk, path)
-    told_start = epochs.entries[0][1] if epochs.entries else NO_OFFSET
-    with suppress(CorruptBatch, FileNotFoundError):  # what cannot be read contradicts nothing
-        contradiction = _contradiction(epochs, segments[:indexed], log_start_offset=log_start_offset)
-        if contradiction:
-            logger.warning("%s is wrong (%s); epochs are taken from the batches", path, contradiction)
-            epochs.clear()
-    if not epochs.entries:
-        for number, segment in enumerate(segments):
-            found: list[tuple[Epoch, Offset]] = []
-            with suppress(
-                CorruptBatch
-            ):  # rot, or a torn tail: the proof judges that, but of sealed segments it proves few
-                for _, header in segment.headers():
-                    if not found or header.partition_leader_epoch != found[-1][0]:
-                        found.append((header.partition_leader_epoch, header.base_offset))
-            # No CRC covers an epoch. One that rose by rot would make every later batch fall, and the proof cut the log there.
-            latest = _first_epoch(segments[number + 1]) if number + 1 < len(segments) else None
-            for epoch, start in found:
-                if epoch <= (found[-1][0] if latest is None else latest):
-                    epochs.assign(epoch, start)
-    return epochs, told_start
-
-
-def _contradiction(epochs: LeaderEpochs, segments: list[LogSegment], *, log_start_offset: Offset) -> str:
-    """Where the batches of these segments are not of the epochs that the entries say; empty where they are. Reads a few headers for each
-    entry: a batch bears its epoch, and what the file says beside that is a copy. Raises CorruptBatch, FileNotFoundError."""
-    if not segments or not epochs.entries:
-        return ""
-    limit = None
-    before = NO_EPOCH
-    for epoch, start in epochs.entries:
-        header = _batch_from(segments, start)
-        if header is None:
-            break
-        limit = header
-        if header.partition_leader_epoch >= 0 and epochs.epoch_at(header.base_offset) != header.partition_leader_epoch:
-            return f"offset {header.base_offset} is of epoch {header.partition_leader_epoch}, not of {epochs.epoch_at(header.base_offset)}"
-        former = _batch_before(segments, start)
-        is_first = before == NO_EPOCH and former is not None and former.base_offset < log_start_offset
-        if former is not None and not is_first and 0 <= former.partition_leader_epoch != before:
-            return f"offset {former.base_offset} is of epoch {former.partition_leader_epoch}, not of {before}"
-        before = epoch
-    last = _batch_before(segments, Offset(INT64_MAX)) if limit is not None else None
-    if last is not None and 0 <= last.partition_leader_epoch != epochs.epoch_at(last.base_offset):
-        return f"offset {last.base_offset} is of epoch {last.partition_leader_epoch}, not of {epochs.epoch_at(last.base_offset)}"
-    return ""
-
-
-def _batch_from(segments: list[LogSegment], offset: Offset) -> BatchHeader | None:
-    """The first batch that begins at that offset or later, None where there is none."""
-    first = max(0, sum(segment.base_offset <= offset for segment in segments) - 1)
-    for segment in segments[first:]:
-        for _, header in segment.headers(segment.offset_index.position_at_or_before(offset)):
-            if header.base_offset >= offset:
-                return header
-    return None
-
-
-def _batch_before(segments: list[LogSegment], offset: Offset) -> BatchHeader | None:
-    """The last batch that begins before that offset, None where there is none."""
-    found = None
-    for segment in reversed([segment for segment in segments if segment.base_offset < offset]):
-        for _, header in segment.headers(segment.offset_index.position_at_or_before(offset - 1)):
-            if header.base_offset >= offset:
-                break
-            found = header
-        if found is not None:
-            return found
-    return None
-
-
 def _first_to_prove(segments: list[LogSegment], recovery_point: Offset) -> int:
     """Strictly below: data that was flushed up to a base may have been flushed before the roll, so without the indexes."""
     return max(0, sum(segment.base_offset < recovery_point for segment in segments) - 1)
@@ -415,16 +331,6 @@ def _is_cut_off(segment: LogSegment) -> bool:
     except CorruptBatch:
         return True
     return header.magic != MAGIC or header.size_bytes > left
-
-
-def _first_epoch(segment: LogSegment) -> Epoch | None:
-    """The leader epoch of its first batch; None where there is none that is sound."""
-    try:
-        header = segment.header_at(0)
-        is_sound = header.magic == MAGIC and crc_is_valid(segment.file.read(0, header.size_bytes), 0, header)
-    except CorruptBatch:
-        return None
-    return header.partition_leader_epoch if is_sound else None
 
 
 def _start_empty(
@@ -537,7 +443,7 @@ def _prove(
         if following == NO_OFFSET or following > kept_end:
             end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end, gaps=gaps)
         else:
-            epoch_max = _first_epoch(segments[number])
+            epoch_max = first_epoch(segments[number])
             end_offset = rebuild_segment(
                 segment, epochs, flushed_end=following, following=following, epoch_max=epoch_max, gaps=gaps
             )
