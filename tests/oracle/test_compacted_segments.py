@@ -25,9 +25,9 @@ HORIZON = re.compile(r"deleteHorizonMs: (?:OptionalLong\[)?(\d+)")
 
 def written() -> list[bytes]:
     """Two segments in every codec: keys over and over, tombstones, an aborted and a committed transaction, a producer whose last
-    batch is superseded."""
-    batches: list[bytes] = []
-    offset = 0
+    batch is superseded; and a key that the second one has not, so that both stay."""
+    batches = [data(0, (b"key of the first segment", b"kept"))]
+    offset = 1
     for n in range(60):
         records = [
             Record(
@@ -43,15 +43,15 @@ def written() -> list[bytes]:
     batches.append(data(offset + 2, (b"of a transaction", b"committed"), producer_id=9))
     batches.append(marker(offset + 3, ControlRecordType.COMMIT, producer_id=9))
     batches.append(marker(offset + 4, ControlRecordType.COMMIT, producer_id=10))
-    return [b"".join(batches[:30]), b"".join(batches[30:])]
+    return [b"".join(batches[:31]), b"".join(batches[31:])]
 
 
 def test_kafka_reads_what_our_cleaner_wrote(jars: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     disk = RealDisk(wants_ring=False)
     log = CompactedLog(written(), disk=disk)
-    log.aborted = (AbortedTransaction(8, 240, 241),)
-    log.producers = ((7, 0, 79),)
+    log.aborted = (AbortedTransaction(8, 241, 242),)
+    log.producers = ((7, 0, 80),)
     log.round(segment_bytes=1)
     segments = sorted((tmp_path / DIRECTORY).glob("*.log"))
     assert len(segments) == 2
