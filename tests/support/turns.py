@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,8 @@ class LongestTurn:
 
 @contextlib.contextmanager
 def longest_turn() -> Iterator[LongestTurn]:
-    """Measure the turns of the loops of this thread meanwhile. Flat loops over bytes make no calls, so nothing else sees them."""
+    """Measure the turns of the loops of this thread meanwhile. Flat loops over bytes make no calls, so nothing else sees them. The
+    garbage collector rests: it would walk all that other tests have left, in whichever turn it begins."""
     found, run = LongestTurn(), asyncio.events.Handle._run
 
     def timed(handle: Any) -> None:
@@ -37,7 +39,9 @@ def longest_turn() -> Iterator[LongestTurn]:
         found.cpu_s = max(found.cpu_s, time.thread_time() - began_s)
 
     asyncio.events.Handle._run = timed  # type: ignore[assignment, method-assign]
+    gc.disable()
     try:
         yield found
     finally:
+        gc.enable()
         asyncio.events.Handle._run = run  # type: ignore[method-assign]
