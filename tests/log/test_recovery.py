@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from copy import deepcopy
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from barnabas_log.tail.producer_state import ProducerBatch, ProducerEntry, Produ
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
+from tests.log.cleaner.test_early_end import damages
 from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
@@ -281,6 +283,36 @@ def test_an_offset_that_rose_by_rot_moves_no_epoch(is_file_there: bool) -> None:
             lost = () if is_file_there else (header.base_offset,)
             expected = [(epoch, header.next_offset if start in lost else start) for epoch, start in entries]
             assert list(told) == expected, f"batch at {header.base_offset}"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_first_segments_without_their_log_files_are_damage(is_clean: bool, lost: int) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases, end = log.base_offsets, log.log_end_offset
+    log.close()
+    for base in bases[:lost]:
+        disk.remove(path(base, ".log"))
+    again = open_log(disk, is_clean_shutdown=is_clean, recovery_point=end)
+    assert (again.log_start_offset, again.log_end_offset, again.base_offsets) == (0, end, bases)
+    assert [(each.first_offset, each.end_offset) for each in again.damage] == list(pairwise(bases[: lost + 1]))
+    again.close()
+    again = open_log(disk, is_clean_shutdown=is_clean, recovery_point=end)
+    assert [(each.first_offset, each.end_offset) for each in damages(again)] == list(pairwise(bases[: lost + 1]))
+
+
+def test_indexes_of_segments_before_the_start_go() -> None:
+    """Retention was cut short: a start is saved before what lies before it goes."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases, end = log.base_offsets, log.log_end_offset
+    log.close()
+    for base in bases[:2]:
+        disk.remove(path(base, ".log"))
+    again = open_log(disk, is_clean_shutdown=True, recovery_point=end, log_start_offset=Offset(bases[2]))
+    assert (again.base_offsets, again.damage) == (bases[2:], ())
+    assert not [name for name in disk.list_directory(DIRECTORY) if name.startswith(f"{bases[1]:020d}")]
 
 
 def test_garbage_behind_a_sealed_segment_costs_nothing_of_the_next_ones() -> None:

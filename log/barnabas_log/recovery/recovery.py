@@ -146,7 +146,7 @@ def recover_log(
         else:
             bounds = _Bounds(recovery_point, recovery_point, recovery_point)
     recovery_point = recovery_point or Offset(0)
-    bases, lost_bases = _sweep(disk, directory)
+    bases, lost_bases = _sweep(disk, directory, begins_at=log_start_offset if keeps_damage else None)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
     if not segments:
         is_missing = recovery_point > log_start_offset
@@ -285,23 +285,36 @@ def _finish_starting_over(disk: Disk, directory: str, config: LogConfig, *, now_
     return offset
 
 
-def _sweep(disk: Disk, directory: str) -> tuple[list[Offset], list[Offset]]:
+def _sweep(disk: Disk, directory: str, *, begins_at: Offset | None) -> tuple[list[Offset], list[Offset]]:
     """Remove what a deletion or a half-made file left. Returns the base offsets, rising; and those of segments whose log file is lost
-    between others: their indexes stay, for they tell that loss from what Kafka's cleaner leaves out."""
+    between others: their indexes stay, for they tell that loss from what Kafka's cleaner leaves out.
+
+    begins_at: where the log starts, None where what lies before the first log file does not matter. No segment is retired before it is
+    durable that the log starts behind it: one that reaches further and has indexes alone is lost, and gets an empty log file.
+    """
     names = disk.list_directory(directory)
     bases = sorted(Offset(int(name[:-4])) for name in names if name.endswith(LOG_SUFFIX) and is_offset_name(name[:-4]))
     known = {f"{base:020d}" for base in bases}
-    lost: set[Offset] = set()
+    orphans: dict[Offset, list[str]] = {}
     for name in names:
         if name == FORGOTTEN_DELETIONS_FILE:
             continue
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in _INDEX_SUFFIXES and stem not in known
-        if is_orphan_index and is_offset_name(stem) and bases and bases[0] < int(stem) < bases[-1]:
-            lost.add(Offset(int(stem)))
+        if is_orphan_index and is_offset_name(stem) and bases and int(stem) < bases[-1]:
+            orphans.setdefault(Offset(int(stem)), []).append(name)
         elif name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
-    return bases, sorted(lost)
+    for base in sorted(orphans, reverse=True):
+        if base > bases[0]:
+            continue
+        if begins_at is None or bases[0] <= begins_at:
+            for name in orphans.pop(base):
+                disk.remove(f"{directory}/{name}")
+        else:
+            disk.open(segment_path(directory, base, LOG_SUFFIX), create=True).close()
+            bases.insert(0, base)
+    return bases, sorted(orphans)
 
 
 def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_offset: Offset) -> None:
