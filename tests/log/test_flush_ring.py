@@ -17,6 +17,7 @@ import pytest
 
 from barnabas_log import disk as disk_module
 from barnabas_log.disk import RealDisk, RealFile
+from barnabas_log.tail import flush_ring
 from barnabas_log.tail.flush_ring import ENTRIES, FlushRing, OnFlushed
 from barnabas_log.tail.flush_workers import PERIOD_S, SLICE_NS
 
@@ -216,3 +217,22 @@ async def test_flushes_go_on_where_the_system_refuses(
         assert ring.fdatasync(file.send_descriptor(), reported)
         await reported.wait(count)
     assert reported.errors == [None, None] and ring._workers._due_s == float("inf")
+
+
+async def test_flushes_that_the_kernel_does_not_announce_are_reported_late(
+    file: RealFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flush_ring, "LOOK_S", 0.02)
+    try:
+        ring = FlushRing(asyncio.get_running_loop())
+    except OSError as error:
+        pytest.skip(f"no io_uring here: {error}")
+    ring.loop.remove_reader(ring._event)
+    try:
+        for count in range(1, 4):
+            reported = Told()
+            assert ring.fdatasync(file.send_descriptor(), reported)
+            await reported.wait(1)
+            assert (reported.errors, caplog.text.count("did not announce")) == ([None], count)
+    finally:
+        ring.close()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import mmap
 import os
 import struct
@@ -26,8 +27,12 @@ from collections.abc import Callable
 from barnabas_log.tail.flush_workers import FlushWorkers
 from barnabas_wire.host_system import has_linux
 
+logger = logging.getLogger(__name__)
+
 ENTRIES = 64
 """Flushes in flight at most."""
+LOOK_S = 5.0
+"""Completions that have waited for so long were not announced, and are taken all the same."""
 _IO_URING_SETUP, _IO_URING_ENTER, _IO_URING_REGISTER = 425, 426, 427
 _REGISTER_EVENTFD = 4
 _FEATURE_SINGLE_MMAP = 1
@@ -73,11 +78,13 @@ class FlushRing:
         try:
             event = ctypes.c_int(self._event)
             self._call(_IO_URING_REGISTER, self._descriptor, _REGISTER_EVENTFD, ctypes.addressof(event), 1)
-            loop.add_reader(self._event, self._report_ended)
+            loop.add_reader(self._event, self._on_event)
         except BaseException:
             os.close(self._event)
             os.close(self._descriptor)
             raise
+        self._looked_at = (self._ended_head, self._ended_head)
+        self._timer = loop.call_later(LOOK_S, self._look)
 
     def _map(self, params: tuple[int, ...]) -> None:
         entry_count, completion_count, features = params[0], params[1], params[5]
@@ -117,12 +124,24 @@ class FlushRing:
         self._workers.shorten_slices(self.loop.time())
         return True
 
-    def _report_ended(self) -> None:
-        """The eventfd is readable: report every flush that ended."""
+    def _on_event(self) -> None:
         try:  # no suppress(): it costs as much as the call
             os.eventfd_read(self._event)
         except BlockingIOError:
             return
+        self._report_ended()
+
+    def _look(self) -> None:
+        """Take what has waited since the last look: seen once, that no flush of a node was reported any more, for minutes."""
+        self._timer = self.loop.call_later(LOOK_S, self._look)
+        head, tail = looked_at = self._ended_head, self._read_word(self._ended_tail_at)
+        if head != tail and head == self._looked_at[0] != self._looked_at[1]:
+            logger.warning("the kernel did not announce that flushes had ended; they are taken %.0f s late", LOOK_S)
+            self._report_ended()
+        self._looked_at = looked_at
+
+    def _report_ended(self) -> None:
+        """Report every flush that ended."""
         head, tail = self._ended_head, self._read_word(self._ended_tail_at)
         ended: list[tuple[OnFlushed, int]] = []
         while head != tail:
@@ -141,6 +160,7 @@ class FlushRing:
 
     def close(self) -> None:
         """Let go; what is still in flight is not reported."""
+        self._timer.cancel()
         if not self.loop.is_closed():
             self.loop.remove_reader(self._event)
         self._waiting.clear()
