@@ -132,8 +132,8 @@ def test_the_batch_with_the_last_sequence_of_a_live_producer_stays(content: Any)
 def test_a_segment_without_a_record_joins_the_next_one_whatever_its_size(content: Any) -> None:
     log = CompactedLog(segments_of(content))
     before = log.rows()
-    for first_dirty in (0, 0):  # the second round begins with what the first one left
-        log.round(segment_bytes=1, first_dirty=first_dirty)
+    for _ in range(2):  # the second round begins with what the first one left
+        log.round(segment_bytes=1, first_dirty=0)
         *inner, last = log.sources
         for source in inner:
             segment = log.disk.read_file(segment_path(DIRECTORY, source.base_offset, LOG_SUFFIX))
