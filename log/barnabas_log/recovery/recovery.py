@@ -17,7 +17,7 @@ start over does (truncating.py).
 
 Not obvious:
   - The leader epoch file is a copy of what the batches bear, without a checksum: a few headers for each of its entries are compared
-    at each start, and where one says otherwise all epochs are read from the batches again.
+    at each start, and where one says otherwise all epochs are read from the batches again (epoch_proof.py).
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps, and no gap ends a log
     (segment_proof.py). A segment ends where the next begins all the same, or its tail or the next one's file is lost, or Kafka's
     cleaner wrote it (early_end.py). Which logs have gaps, cleaner-offset-checkpoint says, before they have the first; where that
