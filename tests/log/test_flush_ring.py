@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -234,5 +235,26 @@ async def test_flushes_that_the_kernel_does_not_announce_are_reported_late(
             assert ring.fdatasync(file.send_descriptor(), reported)
             await reported.wait(1)
             assert (reported.errors, caplog.text.count("did not announce")) == ([None], count)
+    finally:
+        ring.close()
+
+
+async def test_flushes_that_do_not_end_are_told_once_with_the_states_of_the_workers(
+    file: RealFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flush_ring, "LOOK_S", 0.02)
+    try:
+        ring = FlushRing(asyncio.get_running_loop())
+    except OSError as error:
+        pytest.skip(f"no io_uring here: {error}")
+    try:
+        ended = Told()
+        assert ring.fdatasync(file.send_descriptor(), ended)  # the kernel keeps its worker for some seconds
+        await ended.wait(1)
+        monkeypatch.setattr(ring, "_call", lambda *_: 1)
+        assert ring.fdatasync(file.send_descriptor(), Told())
+        await asyncio.sleep(0.3)
+        assert re.findall(r"1 flushes have not ended.* workers: iou-wrk-\d+ \w \w+", caplog.text) != []
+        assert caplog.text.count("have not ended") == 1
     finally:
         ring.close()

@@ -33,6 +33,8 @@ ENTRIES = 64
 """Flushes in flight at most."""
 LOOK_S = 5.0
 """Completions that have waited for so long were not announced, and are taken all the same."""
+STALLED_LOOKS = 3
+"""Looks in a row that find flushes in flight, and none ended since the first: then the states of the kernel's workers are told."""
 _IO_URING_SETUP, _IO_URING_ENTER, _IO_URING_REGISTER = 425, 426, 427
 _REGISTER_EVENTFD = 4
 _FEATURE_SINGLE_MMAP = 1
@@ -84,6 +86,7 @@ class FlushRing:
             os.close(self._descriptor)
             raise
         self._looked_at = (self._ended_head, self._ended_head)
+        self._stalled_looks = 0
         self._timer = loop.call_later(LOOK_S, self._look)
 
     def _map(self, params: tuple[int, ...]) -> None:
@@ -138,7 +141,15 @@ class FlushRing:
         if head != tail and head == self._looked_at[0] != self._looked_at[1]:
             logger.warning("the kernel did not announce that flushes had ended; they are taken %.0f s late", LOOK_S)
             self._report_ended()
+        self._stalled_looks = self._stalled_looks + 1 if self._waiting and looked_at == self._looked_at else 0
         self._looked_at = looked_at
+        if self._stalled_looks == STALLED_LOOKS:
+            logger.warning(
+                "%d flushes have not ended for %.0f s or longer; the kernel's flush workers: %s; look at the disk and the kernel's log",
+                len(self._waiting),
+                STALLED_LOOKS * LOOK_S,
+                ", ".join(self._workers.states()) or "none",
+            )
 
     def _report_ended(self) -> None:
         """Report every flush that ended."""

@@ -26,6 +26,7 @@ import ctypes
 import os
 import platform
 import struct
+from pathlib import Path
 
 from barnabas_log.descriptors import is_out_of_descriptors
 
@@ -74,6 +75,18 @@ class FlushWorkers:
             with contextlib.suppress(OSError):  # it has ended meanwhile, or a sandbox forbids it
                 self._shorten(int(thread))
         self._known, self._seen = threads & self._seen, threads
+
+    def states(self) -> list[str]:
+        """Each worker's name, state and place where it waits in the kernel, as proc(5) gives them. Raises OSError without /proc."""
+        told = []
+        for thread in sorted(os.listdir("/proc/self/task"), key=int):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                facts = [
+                    Path(f"/proc/self/task/{thread}/{name}").read_text().strip() for name in ("comm", "stat", "wchan")
+                ]
+                if facts[0].startswith(_NAME):
+                    told.append(f"{facts[0]} {facts[1].rpartition(') ')[2][:1]} {facts[2]}")
+        return told
 
     def _shorten(self, thread: int) -> None:
         with open(f"/proc/self/task/{thread}/comm") as name:
