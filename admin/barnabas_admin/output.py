@@ -62,6 +62,14 @@ _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name is 1 to 249 of the letters A-Z and a-z, digits, '.', '_' and '-'",
     ErrorCode.MESSAGE_TOO_LARGE: "`barnabas topic alter TOPIC -c max.message.bytes=BYTES` lets larger ones in",
+} | {
+    code: "this user lacks a right, which a super user gives: "
+    f"`barnabas acl create --allow User:NAME --operation OPERATION --resource {resource} --name NAME`"
+    for code, resource in (
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional-id"),
+    )
 }
 """For errors that brokers report without a hint."""
 

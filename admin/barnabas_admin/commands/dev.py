@@ -24,13 +24,14 @@ import click
 
 from barnabas_admin.dev_console import ensure_console, running_console
 from barnabas_admin.dev_control import VERBS, DevControl, ask
-from barnabas_admin.errors import LocalClusterError, WrongUsage
+from barnabas_admin.errors import AdminError, LocalClusterError, WrongUsage
 from barnabas_admin.forked import writes_coverage
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.known_clusters import Context, data_home, read_context, remove_context, write_context
 from barnabas_admin.local_cluster import READY_TIMEOUT_S, LocalCluster, wait_until_ready
 from barnabas_admin.local_ports import DEFAULT_PORT, find_dev_port
 from barnabas_admin.output import print_json, print_line, talk
+from barnabas_wire.kafka.errors import ErrorCode
 
 WATCH_PAUSE_S = 0.2
 DEV_PROPERTIES = {"controller.quorum.election.timeout.ms": "500"}
@@ -173,7 +174,7 @@ class _Session:
             talk(f"starting {count} node{'s' if count > 1 else ''} in {self._cluster.directory}")
         with _signals_stop():
             try:
-                self._cluster.start()
+                self._start()
                 self._control = DevControl(self._cluster)
                 seconds = time.monotonic() - started
                 with self._written_context(), self._console() as console:
@@ -186,6 +187,14 @@ class _Session:
                     if self._control is not None:
                         self._control.close()
                     self._stop()
+
+    def _start(self) -> None:
+        try:
+            self._cluster.start()
+        except OSError as error:
+            hint = "name a directory that you may write with --data, or keep nothing with --ephemeral"
+            where = f"{error.filename or self._cluster.directory}: {error.strerror}"
+            raise AdminError(where, code=ErrorCode.KAFKA_STORAGE_ERROR, hint=hint) from error
 
     def _announce(self, seconds: float, console: str | None) -> None:
         cluster = self._cluster

@@ -21,6 +21,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
+from barnabas_broker.network.host_address import hosts_to_bind
+
 logger = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 8 * 1024
@@ -72,7 +74,8 @@ class HttpServer:
     async def start(self) -> None:
         """Bind and listen; raises OSError when an address is taken."""
         for host, port in self._addresses:
-            server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+            hosts = hosts_to_bind(host, port, self._addresses)
+            server = await asyncio.start_server(self._serve, hosts, port, limit=REQUEST_BYTES_MAX)
             self._servers.append(server)
 
     @property

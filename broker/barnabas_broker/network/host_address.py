@@ -1,4 +1,4 @@
-"""The addresses of this host, where advertised.listeners=auto leaves them to the node.
+"""The addresses of this host: what a listener binds, and what advertised.listeners=auto leaves to the node.
 
 May touch:  a socket that sends nothing.      Must not touch: asyncio, configuration.
 Invariants: an address is as text that a client can connect to: no port, no zone, an IPv4 address in its own form.
@@ -24,6 +24,13 @@ def address_as_text(name: Any) -> str:
         return ""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
+
+
+def hosts_to_bind(host: str, port: int, addresses: Iterable[tuple[str, int]]) -> list[str]:
+    """What asyncio is to bind for one of a server's addresses: of `::` it takes IPv6 alone, and Kafka IPv4 too. addresses: all of the
+    server's; where another of them takes IPv4 at that port, `::` does not."""
+    is_both = host == "::" and port and not any(port == other and ":" not in each for each, other in addresses)
+    return ["::", "0.0.0.0"] if is_both else [host]
 
 
 def address_towards(servers: Iterable[tuple[str, int]]) -> str:

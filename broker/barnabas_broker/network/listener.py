@@ -26,6 +26,7 @@ from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.handshakes import HandshakeTurns, TlsHandshake
+from barnabas_broker.network.host_address import hosts_to_bind
 from barnabas_broker.network.phases import measuring
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.request_log import RequestLog
@@ -144,7 +145,7 @@ class KafkaServer:
             else:
                 server = await loop.create_server(
                     made,
-                    address.host,
+                    hosts_to_bind(address.host, address.port, [(each.host, each.port) for each in self._addresses]),
                     address.port,
                     reuse_address=True,
                     backlog=ACCEPTED_AT_ONCE,
@@ -154,7 +155,7 @@ class KafkaServer:
             for listening in server.sockets:
                 listener.congestion_control = accept_unpaced(listening)
             host, port = server.sockets[0].getsockname()[:2]
-            self.bound[address.name] = (host, port)
+            self.bound.setdefault(address.name, (host, port))
             logger.info("listener %s on %s:%d", address.name, host, port)
 
     def listen(self) -> None:

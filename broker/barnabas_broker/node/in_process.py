@@ -34,7 +34,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.unflushed_disk import UnflushedDisk
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.error_groups import first_error
-from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.ids import Endpoint, Uuid
 
 NODE_ID = 1
 HOST = "127.0.0.1"
@@ -103,7 +103,7 @@ class InProcessNode:
         """Which a directory that is not formatted is formatted with."""
         self.log = RoomLog()
         self._is_kept = is_kept
-        self._sockets: dict[str, socket.socket] = {}
+        self._sockets: dict[Endpoint, socket.socket] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._is_serving: Future[None] = Future()
@@ -150,9 +150,10 @@ class InProcessNode:
                 f"listeners={listener}: write NAME://host:port for each Kafka listener; port 0 takes a free one"
             )
         host, port = split_address(address, "listeners")
+        asked = Endpoint(name, host, port)
         try:
             family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            bound = self._sockets[name] = socket.socket(family, kind, protocol)
+            bound = self._sockets[asked] = socket.socket(family, kind, protocol)
             if port:  # only this socket may have a port that the kernel chooses
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(place)
@@ -161,8 +162,10 @@ class InProcessNode:
                 f"listeners: cannot listen on {host}:{port}: {error.strerror}; stop what listens there, or take port 0, which is a free one"
             ) from error
         bound.setblocking(False)
+        point = asked._replace(port=bound.getsockname()[1])
+        self._sockets[point] = self._sockets.pop(asked)
         shown = f"[{host}]" if ":" in host else host
-        return f"{name}://{shown}:{bound.getsockname()[1]}"
+        return f"{name}://{shown}:{point.port}"
 
     def _format(self, cluster_id: str, directory_id: Uuid) -> None:
         disk = RealDisk() if self._is_kept else UnflushedDisk()

@@ -16,6 +16,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.listener import KafkaServer, ListenAddress, stopwatch_ms
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
 from barnabas_broker.node.properties import NodeConfig
+from barnabas_wire.kafka.ids import Endpoint
 
 
 def kafka_listeners(
@@ -24,10 +25,10 @@ def kafka_listeners(
     config: NodeConfig,
     descriptors: DescriptorBudget,
     wrap: Callable[[Api], Api] | None,
-    sockets: Mapping[str, socket.socket] | None = None,
+    sockets: Mapping[Endpoint, socket.socket] | None = None,
     now_ms: Callable[[], float] = stopwatch_ms,
 ) -> KafkaServer:
-    """Not bound yet. wrap: see Surroundings.listen. sockets: of listeners that are bound already, by name. now_ms: the clock of quotas,
+    """Not bound yet. wrap: see Surroundings.listen. sockets: of listeners that are bound already. now_ms: the clock of quotas,
     which never jumps."""
     bound = sockets or {}
     return KafkaServer(
@@ -37,7 +38,7 @@ def kafka_listeners(
                 point.host,
                 point.port,
                 config.listener_security[point.listener],
-                bound.get(point.listener),
+                bound.get(point),
             )
             for point in config.server.kafka_endpoints()
         ],

@@ -205,9 +205,12 @@ class ServerConfig:
         """Where clients and followers connect to. own_host: what stands for a wildcard that advertised.listeners=auto leaves."""
         advertised = {point.listener: point for point in self._advertised()}
         auto = self.auto_listeners() if own_host else ()
+        bound: dict[str, Endpoint] = {}
+        for point in self.kafka_endpoints():
+            bound.setdefault(point.listener, point)
         return tuple(
-            point._replace(host=own_host) if point.listener in auto else advertised.get(point.listener, point)
-            for point in self.kafka_endpoints()
+            point._replace(host=own_host) if name in auto else advertised.get(name, point)
+            for name, point in bound.items()
         )
 
     def inter_broker_listener(self) -> str:
@@ -245,6 +248,8 @@ class ServerConfig:
             raise ConfigError(
                 f"advertised.listeners={','.join(self.advertised_listeners)}: {AUTO} stands alone, or not at all"
             )
+        for key, points in (("listeners", self.kafka_endpoints()), ("advertised.listeners", self._advertised())):
+            _refuse_doubled_names(key, points)
         for point in self._advertised():
             if point.host in WILDCARDS:
                 at = f"{point.listener}://{point.host}:{point.port}"
@@ -477,6 +482,31 @@ def _listener(text: str) -> Endpoint:
         raise ConfigError(f"listeners={text}: write NAME://host:port")
     host, port = split_address(address, f"listener {name}")
     return Endpoint(listener=name, host=host, port=port)
+
+
+def _refuse_doubled_names(key: str, points: Iterable[Endpoint]) -> None:
+    """One name may be at an IPv4 and at an IPv6 address of the same port (KIP-797): clients are told the first. Raises ConfigError."""
+    by_name: dict[str, list[Endpoint]] = {}
+    for point in points:
+        by_name.setdefault(point.listener, []).append(point)
+    for name, same in by_name.items():
+        is_pair = len(same) == 2 and same[0].port == same[1].port and _families(same) == {4, 6}
+        if len(same) > 1 and not is_pair:
+            at = ",".join(f"{name}://{point.host}:{point.port}" for point in same)
+            raise ConfigError(
+                f"{key}={at}: give each a name of its own; one name may have an IPv4 and an IPv6 address of one port"
+            )
+
+
+def _families(points: Iterable[Endpoint]) -> set[int]:
+    """The IP versions of the hosts; a name counts as 0."""
+    found: set[int] = set()
+    for point in points:
+        try:
+            found.add(ipaddress.ip_address(point.host).version)
+        except ValueError:
+            found.add(0)
+    return found
 
 
 def _admin_listener(text: str) -> Endpoint:

@@ -38,9 +38,9 @@ class SystemWorld:
         descriptors: DescriptorBudget,
         open_disk: Callable[[], RealDisk],
         service_manager: ServiceManager,
-        sockets: Mapping[str, socket.socket] | None = None,
+        sockets: Mapping[Endpoint, socket.socket] | None = None,
     ) -> None:
-        """open_disk: makes each disk. sockets: of Kafka listeners that are bound already, by name."""
+        """open_disk: makes each disk. sockets: of Kafka listeners that are bound already."""
         self.control = control
         self.data = data
         self.random: Random = SystemRandom()

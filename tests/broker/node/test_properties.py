@@ -130,3 +130,24 @@ def test_a_setting_of_logs_is_refused_by_the_name_it_has_in_the_file() -> None:
 def test_keys_are_described_once_for_all_topics_that_are_made() -> None:
     facts = NodeFacts(node_config(BROKER), cluster_id="", voters=VoterSet.unknown, image=lambda: MetadataImage.EMPTY)
     assert facts.described_keys() is facts.described_keys()
+
+
+@pytest.mark.parametrize(
+    ("listeners", "is_taken"),
+    [
+        ("A://127.0.0.1:9092,A://[::1]:9092", True),
+        ("A://0.0.0.0:9092,A://[::]:9092", True),
+        ("A://127.0.0.1:9092,A://[::1]:9093", False),
+        ("A://127.0.0.1:9092,A://127.0.0.2:9092", False),
+        ("A://localhost:9092,A://[::1]:9092", False),
+        ("A://127.0.0.1:9092,A://[::1]:9092,A://127.0.0.2:9092", False),
+    ],
+)
+def test_one_name_is_for_an_ipv4_and_an_ipv6_address_of_one_port(listeners: str, is_taken: bool) -> None:
+    mapped = BROKER | {"listeners": listeners, "listener.security.protocol.map": "A:PLAINTEXT"}
+    told = mapped | {"advertised.listeners": "A://broker-1:9092"}
+    if is_taken:
+        assert [point.host for point in node_config(told).server.advertised_endpoints()] == ["broker-1"]
+    else:
+        with pytest.raises(ConfigError, match="one name may have an IPv4 and an IPv6 address of one port"):
+            node_config(told)
