@@ -145,11 +145,22 @@ class FlushRing:
         self._looked_at = looked_at
         if self._stalled_looks == STALLED_LOOKS:
             logger.warning(
-                "%d flushes have not ended for %.0f s or longer; the kernel's flush workers: %s; look at the disk and the kernel's log",
+                "%d flushes have not ended for %.0f s or longer; the kernel's flush workers: %s; its ring: %s; look at the disk and the "
+                "kernel's log",
                 len(self._waiting),
                 STALLED_LOOKS * LOOK_S,
                 ", ".join(self._workers.states()) or "none",
+                self._state(),
             )
+
+    def _state(self) -> str:
+        """What the kernel says of the ring in fdinfo, and where we are in it; for a person who asks why flushes stall."""
+        with open(f"/proc/self/fdinfo/{self._descriptor}") as facts:
+            told = [line.split() for line in facts]
+        kept = " ".join(
+            f"{fact[0]}{fact[1]}" for fact in told if len(fact) == 2 and fact[0][:2] in ("Sq", "Cq", "Ca", "SQ", "CQ")
+        )
+        return f"{kept}, ours: SqTail:{self._tail} CqHead:{self._ended_head}"
 
     def _report_ended(self) -> None:
         """Report every flush that ended."""
