@@ -413,6 +413,10 @@ class Swarm:
         if slant is Slant.HOSTS:
             return drawn._on_hosts(random)
         drawn = drawn._retiring(random)._starving(random)._patient(random)._compacting(random)._transacting(random)
+        if slant is Slant.PIPELINING:
+            # Batches in flight overtake each other here, and a leader whose log lost all batches of a producer takes any for its first.
+            logs = replace(drawn.logs, retention_bytes=-1, topic_retention_bytes=-1, topic_retention_ms=None)
+            return replace(drawn, logs=logs, delete_records_every_s=0.0)
         if slant is Slant.FORGETTING:
             logs = replace(drawn.logs, segment_bytes=400)
             return replace(
