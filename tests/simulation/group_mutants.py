@@ -190,6 +190,19 @@ def _topics_that_come_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(regexes, "needs_resolution", needs_resolution)
 
 
+def _a_refused_resolution_counts(patch: pytest.MonkeyPatch) -> None:
+    original = fencing.on_refused
+
+    def on_refused(group: Any, result: Any, error: Any) -> Any:
+        seen = group.soft.regex_names_seen if isinstance(group, ConsumerGroup) else None
+        refused = original(group, result, error)
+        if isinstance(group, ConsumerGroup):
+            group.soft.regex_names_seen = seen
+        return refused
+
+    patch.setattr(fencing, "on_refused", on_refused)
+
+
 def _the_beginning_of_a_name_matches(patch: pytest.MonkeyPatch) -> None:
     original = regexes.compile_regex
     patch.setattr(regexes, "compile_regex", lambda regex: original(f"(?:{regex}).*"))
@@ -364,6 +377,7 @@ GROUP_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a static member that returns has no target", _who_returns_has_no_target, False),
     ("who was replaced by its instance commits on", _who_was_replaced_stays_a_member, False),
     ("topics that come are not looked for", _topics_that_come_are_not_looked_for, False),
+    ("a resolution of patterns that was refused counts", _a_refused_resolution_counts, False),
     ("the beginning of a name matches a pattern", _the_beginning_of_a_name_matches, False),
     ("what a pattern finds bumps no epoch", _what_was_found_bumps_no_epoch, False),
     ("what is not resolved matches nothing", _what_is_not_resolved_matches_nothing, False),

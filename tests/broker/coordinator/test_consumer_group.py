@@ -516,6 +516,25 @@ def test_a_refused_write_changes_nothing_and_the_next_heartbeat_does_it() -> Non
     assert sorted(a.numbers() + b.numbers()) == [0, 1, 2, 3, 4, 5]
 
 
+def test_topics_whose_resolution_was_refused_are_found_by_the_next() -> None:
+    driver = ConsumerDriver({"fa": 1})
+    a = Consumer(driver, "a", regex="f.*")
+    a.join()
+    driver.settle((a,))
+    driver.advance(regexes.REFRESH_FLOOR_MS)
+    driver.set_topics({"fa": 1, "fb": 1})
+    a.beat()
+    driver.refuses = CoordinatorNotAvailable("too few replicas")
+    driver.advance(100)
+    driver.refuses = None
+    assert driver.group.soft.regex_job is None and driver.group.regexes["f.*"].topics == ("fa",)
+    driver.settle((a,))
+    assert len(a.held) == 1, "not before the next may begin"
+    driver.advance(regexes.REFRESH_FLOOR_MS)
+    driver.settle((a,))
+    assert len(a.held) == 2
+
+
 def test_a_member_whose_removal_was_refused_is_removed_later() -> None:
     driver = ConsumerDriver()
     a, _ = two_members(driver)

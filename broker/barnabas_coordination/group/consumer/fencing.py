@@ -133,6 +133,11 @@ def on_refused(
     kept = (TimerKind.SESSION, TimerKind.TARGET, TimerKind.REGEX, TimerKind.INITIAL_DELAY)
     armed = [t for t in result.timers if isinstance(t, ArmTimer) and isinstance(t.key, TimerKey) and t.key.kind in kept]
     refused = replace(result.refused(error), timers=list(armed))
+    if any(
+        isinstance(each, ConsumerGroupRegularExpressionRecord) and each.value is not None for each in result.records
+    ):
+        assert isinstance(group, ConsumerGroup)
+        group.soft.regex_names_seen = None
     if result.replies or group is None:
         return refused
     for timer in result.timers:

@@ -49,7 +49,8 @@ def compile_regex(regex: str) -> Callable[[str], object]:
 
 
 def needs_resolution(group: ConsumerGroup, in_use: Iterable[str], around: Surroundings) -> bool:
-    """Whether those expressions are to be resolved now: one has no result yet, topics came or went, or it was long ago."""
+    """Whether those expressions are to be resolved now: one has no result yet, topics came or went, it was long ago, or the last result could
+    not be appended."""
     wanted = set(in_use)
     if not wanted:
         return False
@@ -62,7 +63,8 @@ def needs_resolution(group: ConsumerGroup, in_use: Iterable[str], around: Surrou
     seen = soft.regex_names_seen
     if seen is around.topics:
         return False
-    assert isinstance(seen, TopicsImage)
+    if seen is None:
+        return True
     if len(seen.topics) == len(around.topics.topics) and all(name in seen.topics for name in around.topics.topics):
         soft.regex_names_seen = around.topics
         return False

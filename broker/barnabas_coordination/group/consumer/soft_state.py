@@ -48,7 +48,7 @@ class SoftState:
     regex_refreshed_ms: int | None = None
     """When the regular expressions were last begun to be resolved."""
     regex_names_seen: TopicsImage | None = None
-    """The topics of the image by which they were resolved."""
+    """The topics of the image by which they were resolved; None: not yet, or the result could not be appended."""
     regex_job: RegexJob | None = None
     target_job: TargetJob | None = None
     joining: set[str] = field(default_factory=set)
