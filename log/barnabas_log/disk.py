@@ -40,7 +40,8 @@ from typing import Any, NamedTuple, Protocol
 from barnabas_log.descriptors import Descriptors
 from barnabas_log.disk_calls import flush_data, forget_pages, give_way, read_if_cached, read_without_ahead
 from barnabas_log.errors import DirectoryLocked
-from barnabas_log.tail.flush_ring import FlushRing, OnFlushed
+from barnabas_log.tail.flush_ring import FlushRing
+from barnabas_log.tail.stalled_flushes import OnFlushed
 from barnabas_wire.records.batch import Buffer
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas_log.disk import File, RealDisk
-from barnabas_log.tail.flush_ring import OnFlushed
+from barnabas_log.tail.stalled_flushes import OnFlushed
 
 
 class UnflushedDisk(RealDisk):

@@ -11,16 +11,17 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from barnabas_log import disk as disk_module
 from barnabas_log.disk import RealDisk, RealFile
-from barnabas_log.tail import flush_ring
-from barnabas_log.tail.flush_ring import ENTRIES, FlushRing, OnFlushed
+from barnabas_log.tail import flush_ring, stalled_flushes
+from barnabas_log.tail.flush_ring import ENTRIES, FlushRing
 from barnabas_log.tail.flush_workers import PERIOD_S, SLICE_NS
+from barnabas_log.tail.stalled_flushes import OnFlushed
 
 
 @pytest.fixture
@@ -239,22 +240,53 @@ async def test_flushes_that_the_kernel_does_not_announce_are_reported_late(
         ring.close()
 
 
-async def test_flushes_that_do_not_end_are_told_once_with_the_states_of_the_workers(
-    file: RealFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+async def stalled(file: RealFile, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FlushRing, Told]]:
+    """A ring, and a flush that it has taken, as it says, and the kernel has not."""
     monkeypatch.setattr(flush_ring, "LOOK_S", 0.02)
     try:
         ring = FlushRing(asyncio.get_running_loop())
     except OSError as error:
         pytest.skip(f"no io_uring here: {error}")
-    try:
-        ended = Told()
-        assert ring.fdatasync(file.send_descriptor(), ended)  # the kernel keeps its worker for some seconds
-        await ended.wait(1)
-        monkeypatch.setattr(ring, "_call", lambda *_: 1)
-        assert ring.fdatasync(file.send_descriptor(), Told())
-        await asyncio.sleep(0.3)
-        assert re.findall(r"1 flushes have not ended.* workers: iou-wrk-\d+ \w \w+", caplog.text) != []
-        assert caplog.text.count("have not ended") == 1
-    finally:
-        ring.close()
+    ended, told = Told(), Told()
+    assert ring.fdatasync(file.send_descriptor(), ended)  # the kernel keeps its worker for some seconds
+    await ended.wait(1)
+    monkeypatch.setattr(ring, "_call", lambda *_: 1)
+    assert ring.fdatasync(file.send_descriptor(), told)
+    yield ring, told
+    ring.close()
+
+
+async def test_flushes_that_nobody_works_on_are_done_by_a_thread(
+    stalled: tuple[FlushRing, Told], file: RealFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring, told = stalled
+    await told.wait(1)
+    assert told.errors == [None] and not ring.fdatasync(file.send_descriptor(), Told()), "threads flush from now on"
+    assert re.search(r"1 flushes have not ended .*a thread does them.* workers: iou-wrk-\d+ S \w+.*SqTail", caplog.text)
+    await asyncio.sleep(0.2)
+    assert (len(told.errors), caplog.text.count("have not ended")) == (1, 1)
+
+
+@pytest.mark.parametrize(("module", "name"), [(stalled_flushes, "flush_data"), (stalled_flushes, "_syncfs")])
+async def test_a_stalled_flush_that_meets_an_error_reports_it(
+    stalled: tuple[FlushRing, Told], monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(module, name, fail)
+    _, told = stalled
+    await told.wait(1)
+    assert [error and error.errno for error in told.errors] == [errno.EIO]
+
+
+async def test_flushes_that_the_kernel_works_on_are_told_and_left_to_it(
+    stalled: tuple[FlushRing, Told], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring, told = stalled
+    monkeypatch.setattr(
+        ring._workers, "states", lambda: ["iou-wrk-1 S io_wq_worker", "iou-wrk-1 D jbd2_log_wait_commit"]
+    )
+    await asyncio.sleep(0.3)
+    assert told.errors == [] and caplog.text.count("look at the disk") == caplog.text.count("have not ended") > 1

@@ -49,8 +49,8 @@ def compile_regex(regex: str) -> Callable[[str], object]:
 
 
 def needs_resolution(group: ConsumerGroup, in_use: Iterable[str], around: Surroundings) -> bool:
-    """Whether those expressions are to be resolved now: one has no result yet, topics came or went, it was long ago, or the last result could
-    not be appended."""
+    """Whether those expressions are to be resolved now: one has no result yet, topics came or went, it was long
+    ago, or the last result could not be appended."""
     wanted = set(in_use)
     if not wanted:
         return False
