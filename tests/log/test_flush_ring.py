@@ -243,7 +243,6 @@ async def test_flushes_that_the_kernel_does_not_announce_are_reported_late(
 @pytest.fixture
 async def stalled(file: RealFile, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FlushRing, Told]]:
     """A ring, and a flush that it has taken, as it says, and the kernel has not."""
-    monkeypatch.setattr(flush_ring, "LOOK_S", 0.02)
     try:
         ring = FlushRing(asyncio.get_running_loop())
     except OSError as error:
@@ -251,6 +250,9 @@ async def stalled(file: RealFile, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     ended, told = Told(), Told()
     assert ring.fdatasync(file.send_descriptor(), ended)  # the kernel keeps its worker for some seconds
     await ended.wait(1)
+    monkeypatch.setattr(flush_ring, "LOOK_S", 0.02)
+    ring._timer.cancel()
+    ring._look()
     monkeypatch.setattr(ring, "_call", lambda *_: 1)
     assert ring.fdatasync(file.send_descriptor(), told)
     yield ring, told
