@@ -225,6 +225,19 @@ def dual_stack(_: World) -> str:
     return f"listeners of both kinds at IP versions {asyncio.run(bound())}"
 
 
+def old_spark(_: World) -> str:
+    """The last line of an import under Spark 3.5, which has no pyspark.sql.datasource."""
+    program = """
+import sys, types
+for name in ("pyspark", "pyspark.sql"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["pyspark"].__version__ = "3.5.1"
+import pyspark_barnabas
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    return done.stderr.decode().splitlines()[-1]
+
+
 def first_line(world: World) -> str:
     """The first line of `dev`, and whether it is there before the cluster is."""
     shown = world.cli("dev", "-n", "1", "--ephemeral", "--exec", "true").splitlines()
@@ -257,6 +270,12 @@ WORDS = [
         "CLUSTER_AUTHORIZATION_FAILED: asking for a producer id",
         r"TOPIC_AUTHORIZATION_FAILED: topic secret\nhint: .*acl create --allow",
         missing_right,
+    ),
+    Point(
+        "Spark 3.5",
+        "ModuleNotFoundError: No module named 'pyspark.sql.datasource'",
+        r"needs Spark 4\.0 or later",
+        old_spark,
     ),
     Point("a TLS port", "the connection was lost before the answer came", r"speaks TLS", tls_port),
     Point("`dev` says a line at once", "nothing until it is ready", r"^starting 1 node in ", first_line),
@@ -324,6 +343,15 @@ SMALL = [
 ]
 
 
+OF_BOTH_FAMILIES = [point.ask for point in SMALL if "IPv6" in point.before + point.what]
+
+
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with barnabas.broker({"offsets.topic.num.partitions": 1}) as broker:
@@ -338,6 +366,8 @@ def test_every_point_is_mended(world: World, title: str, points: list[Point]) ->
     table = Table("point", "before (1c3bcee)", "after", title=title)
     missed = []
     for point in points:
+        if point.ask in OF_BOTH_FAMILIES and not has_ipv6():
+            continue
         said = point.ask(world).strip()
         table.add_row(point.what, point.before, said)
         if not re.search(point.after, said):
