@@ -91,8 +91,11 @@ def services(text: str) -> dict[str, dict[str, Any]]:
     return {each["metadata"]["name"]: each["spec"] for each in documents_of(text) if each["kind"] == "Service"}
 
 
-def pod_environment(container: dict[str, Any], facts: Mapping[str, str]) -> dict[str, str]:
-    """What a container's process finds: Kubernetes' own rule, by which a variable may use those before it. `facts`: by fieldPath."""
+def pod_environment(
+    container: dict[str, Any], facts: Mapping[str, str], *, is_command_run: bool = False
+) -> dict[str, str]:
+    """What a container's process finds: Kubernetes' own rule, by which a variable may use those before it. facts: by fieldPath.
+    is_command_run: the caller runs the container's command, which else changes them here."""
     found: dict[str, str] = {}
     for variable in container["env"]:
         source = variable.get("valueFrom", {})
@@ -102,7 +105,7 @@ def pod_environment(container: dict[str, Any], facts: Mapping[str, str]) -> dict
         for name, known in found.items():
             value = value.replace(f"$({name})", known)
         found[variable["name"]] = value
-    if "command" in container:  # what the shell makes of it
+    if "command" in container and not is_command_run:  # what the shell makes of it
         shell, flag, script = container["command"]
         script = script.replace("exec barnabas-server", "env -0")
         out = subprocess.run([shell, flag, script], env=found, capture_output=True, check=True).stdout.decode()

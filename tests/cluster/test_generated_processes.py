@@ -239,7 +239,7 @@ def test_the_pods_of_kubernetes_run_and_are_found_ready(tmp_path: Path) -> None:
             "metadata.labels['apps.kubernetes.io/pod-index']": str(first),
             "status.hostIP": "127.0.0.1",
         }
-        places[name] = pod_environment(sets[name]["containers"][0], facts)
+        places[name] = pod_environment(sets[name]["containers"][0], facts, is_command_run=True)
     places["barnabas-controller"]["BARNABAS_FORMAT_FOR"] = secret["stringData"]["format-for"]
     # Pods have a network each, and here both are in one.
     places["barnabas-broker"] |= {"KAFKA_ADMIN_LISTENERS": "0.0.0.0:9191", "KAFKA_METRICS_LISTENERS": "0.0.0.0:9465"}
