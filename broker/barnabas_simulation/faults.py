@@ -108,7 +108,7 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._lag_metadata_now_and_then()))
         # drawn apart, so that the seeds without it are the runs that they were before
         stalls = Random(f"stalls of {self._cluster.seed}")
-        if stalls.random() < STALLED_SHARE:
+        if not swarm.hosts and stalls.random() < STALLED_SHARE:
             self._trouble.append(asyncio.ensure_future(self._stall_now_and_then(stalls)))
         self._trouble += [asyncio.ensure_future(part) for part in self._rot.parts()]
         if swarm.logs.topic_retention_ms is not None and not swarm.is_transacting:
