@@ -63,7 +63,7 @@ _HINTS = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name is 1 to 249 of the letters A-Z and a-z, digits, '.', '_' and '-'",
     ErrorCode.MESSAGE_TOO_LARGE: "`barnabas topic alter TOPIC -c max.message.bytes=BYTES` lets larger ones in",
 } | {
-    code: "this user lacks a right, which a super user gives: "
+    code: "this user lacks a right; a super user can give it: "
     f"`barnabas acl create --allow User:NAME --operation OPERATION --resource {resource} --name NAME`"
     for code, resource in (
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic"),

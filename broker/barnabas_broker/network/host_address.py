@@ -28,7 +28,7 @@ def address_as_text(name: Any) -> str:
 
 def hosts_to_bind(host: str, port: int, addresses: Iterable[tuple[str, int]]) -> str | list[str]:
     """What asyncio is to bind for one of a server's addresses: of `::` it takes IPv6 alone, and Kafka IPv4 too. addresses: all of the
-    server's; where another of them takes IPv4 at that port, `::` does not."""
+    server's; where another of them takes IPv4 at that port, `::` does not. Nor does it at port 0: asyncio would draw two ports."""
     is_both = host == "::" and port and not any(port == other and ":" not in each for each, other in addresses)
     return ["::", "0.0.0.0"] if is_both else host
 

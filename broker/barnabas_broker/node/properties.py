@@ -494,12 +494,12 @@ def _refuse_doubled_names(key: str, points: Iterable[Endpoint]) -> None:
         if len(same) > 1 and not is_pair:
             at = ",".join(f"{name}://{point.host}:{point.port}" for point in same)
             raise ConfigError(
-                f"{key}={at}: give each a name of its own; one name may have an IPv4 and an IPv6 address of one port"
+                f"{key}={at}: give each its own name; one name may have an IPv4 and an IPv6 address of one port"
             )
 
 
 def _families(points: Iterable[Endpoint]) -> set[int]:
-    """The IP versions of the hosts; a name counts as 0."""
+    """The IP versions of the hosts; 0 stands for a host name."""
     found: set[int] = set()
     for point in points:
         try:

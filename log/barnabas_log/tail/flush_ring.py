@@ -2,8 +2,8 @@
 
 May touch:  ctypes, three system calls, one eventfd.     Must not touch: File objects (disk.py keeps them open meanwhile).
 Invariants: every flush that was taken is reported once, on the loop, later; at most ENTRIES in flight, so no ring overflows.
-Read next:  flush_workers.py, which makes the kernel's workers run in time; disk.py, which takes threads where the kernel or
-            a sandbox refuses.
+Read next:  flush_workers.py, which makes the kernel's workers run in time; stalled_flushes.py, for when they take nothing;
+            disk.py, which takes threads where the kernel or a sandbox refuses.
 
 Why: a thread needs the GIL to begin a flush and again to report its end, and a busy loop lets go of it only for system calls
 that take long. Measured: 0.4 to 1 ms from the request to the fdatasync, as long as that itself takes, and the disk is idle
@@ -35,8 +35,8 @@ ENTRIES = 64
 LOOK_S = 5.0
 """Completions that have waited for so long were not announced, and are taken all the same."""
 STALLED_LOOKS = 3
-"""Looks in a row that find flushes in flight, and none ended since the first: then that is told, and where no worker of the kernel has
-one in hand either, a thread does them and the ring is given up. Seen twice in chaos runs on Linux 6.18, for minutes."""
+"""After so many looks in a row that find flushes in flight and none ended, a warning says so. If no worker of the kernel has one in hand
+either, a thread does them, and the ring is used no more. Seen twice in chaos runs on Linux 6.18, for minutes."""
 _IO_URING_SETUP, _IO_URING_ENTER, _IO_URING_REGISTER = 425, 426, 427
 _REGISTER_EVENTFD = 4
 _FEATURE_SINGLE_MMAP = 1
@@ -158,7 +158,9 @@ class FlushRing:
             "%d flushes have not ended for %.0f s or longer (%s). The kernel's flush workers: %s; its ring: %s",
             len(self._waiting),
             STALLED_LOOKS * LOOK_S,
-            "look at the disk and the kernel's log" if is_at_work else "a thread does them, and threads all later ones",
+            "look at the disk and the kernel's log"
+            if is_at_work
+            else "a thread does them now, and threads do all later ones",
             ", ".join(states) or "none",
             self._state(),
         )
@@ -171,7 +173,7 @@ class FlushRing:
             flush_aside(self.loop, waiting)
 
     def _state(self) -> str:
-        """What the kernel says of the ring in fdinfo, and where we are in it; for a person who asks why flushes stall."""
+        """The ring's heads and tails, as the kernel's fdinfo has them and as we do: they tell who lost a flush. Raises OSError."""
         with open(f"/proc/self/fdinfo/{self._descriptor}") as facts:
             told = [line.split() for line in facts]
         kept = " ".join(
