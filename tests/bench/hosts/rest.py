@@ -35,8 +35,10 @@ ESTABLISHED = "01"
 CORES_MAX, START_S_MAX = 1.5, 10.0
 
 
-def mesh(ids: list[int]) -> list[list[int]]:
-    """Partitions of three replicas such that every broker leads one that each other broker follows, but for one at most."""
+def mesh(ids: list[int], hosts: int) -> list[list[int]]:
+    """Partitions of three replicas such that every broker leads one that each other broker follows, but for one at most, and the
+    followers are on two hosts. ids: in the order of hosts, each of which has as many."""
+    ids = [each for place in range(len(ids) // hosts) for each in ids[place :: len(ids) // hosts]]
     count = len(ids)
     return [
         [ids[first], ids[(first + 2 * step - 1) % count], ids[(first + 2 * step) % count]]
@@ -61,7 +63,7 @@ def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
         for name, value in _rest(running).items():
             say(f"no partition: {name}", value)
         began = time.monotonic()
-        assigned = mesh(running.broker_ids)
+        assigned = mesh(running.broker_ids, hosts)
         topic = running.create(assigned)
         say(
             f"{len(assigned)} partitions, RF 3, each broker follows almost every other: whole after, s",

@@ -45,10 +45,11 @@ def test_every_broker_leads_as_many_and_follows_as_many(brokers: int, replicas: 
     assert len(pairs) == brokers * min(brokers - 1, PARTITIONS * (replicas - 1))
 
 
-def test_in_a_mesh_every_broker_follows_all_others_but_one() -> None:
-    found = mesh(list(range(48)))
+def test_in_a_mesh_every_broker_follows_all_others_but_one_and_no_host_has_all_of_a_partition() -> None:
+    found = mesh(list(range(48)), 3)
     pairs = {(leader, follower) for leader, *followers in found for follower in followers}
     assert len(pairs) == 48 * 46 and all(leader != follower for leader, follower in pairs)
+    assert all(len({each // 16 for each in replicas}) > 1 for replicas in found)
 
 
 def test_goals_that_were_not_measured_are_not_missed() -> None:
