@@ -15,12 +15,13 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from barnabas_admin.errors import AdminError
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import CorruptBatch, Record, crc_is_valid, iterate_batches, iterate_records
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from barnabas_admin.errors import AdminError
+from barnabas_wire.lazy_dataclass import dataclass
 
 Partition = tuple[str, int]
 Placement = dict[Partition, tuple[int, ...]]

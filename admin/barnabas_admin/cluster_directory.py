@@ -16,12 +16,12 @@ import fcntl
 import json
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from barnabas_admin.errors import LocalClusterError
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 Roles = Literal["combined", "separate"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas_admin.cluster_directory import Roles
@@ -17,6 +16,7 @@ from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.forked import writes_coverage
 from barnabas_admin.local_cluster import LocalCluster
 from barnabas_admin.local_ports import PORTS_SPAN, find_base_port
+from barnabas_wire.lazy_dataclass import dataclass
 
 PORTS_FIRST = 20_000
 PORTS_PER_WORKER = 12 * PORTS_SPAN

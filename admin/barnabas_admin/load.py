@@ -18,11 +18,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from barnabas_wire.error_groups import first_error
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
     Record,

@@ -13,11 +13,12 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import cache_from_source
 from pathlib import Path
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
 """A node's output file larger than this is renamed to `<name>.1` at the node's next start."""

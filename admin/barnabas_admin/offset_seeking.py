@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.time_argument import parse_time
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class Kind(Enum):

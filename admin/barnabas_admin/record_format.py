@@ -12,11 +12,11 @@ import fnmatch
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barnabas_admin.errors import WrongUsage
 from barnabas_admin.output import API_VERSION, json_text
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.moments import iso_text
 
 if TYPE_CHECKING:

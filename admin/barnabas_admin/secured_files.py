@@ -13,7 +13,6 @@ Read next:  local_security.py, which makes the same for `barnabas dev --secure`;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas_admin.cluster_directory import random_uuid
@@ -30,6 +29,7 @@ from barnabas_admin.local_security import MECHANISM, USER, LocalSecurity
 from barnabas_admin.prometheus import prometheus_config
 from barnabas_wire.java_properties import property_line
 from barnabas_wire.kafka.ids import is_host
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.rpc.options import address_of
 
 FIRST_CONTROLLER = 101

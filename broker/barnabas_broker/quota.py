@@ -12,12 +12,12 @@ share the window of the entity that it was set for.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_quorum.records_security import QuotaEntity, QuotaEntityPart
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 PRODUCED_BYTES: Final = "producer_byte_rate"
 CONSUMED_BYTES: Final = "consumer_byte_rate"

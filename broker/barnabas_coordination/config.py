@@ -7,11 +7,10 @@ Read next:  group/service.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_coordination.streams_config import StreamsGroupConfig
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 GROUP_MAX_SIZE_UNLIMITED = 2**31 - 1
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")

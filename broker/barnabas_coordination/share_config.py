@@ -7,9 +7,8 @@ Read next:  share_state/service.py; the keys of share groups are elsewhere, with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 UPDATES_MAX = 500
 """Kafka's bound of the updates between two snapshots: a load reads that many for each share partition."""

@@ -7,11 +7,11 @@ Read next:  share_settings.py, which puts a group's own configs in their place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 ASSIGNORS: Final = ("simple",)
 """The assignors that exist."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from barnabas_coordination.share_group_config import BOUNDED, ShareGroupConfig
@@ -19,6 +19,7 @@ from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.java_values import java_boolean, java_float, java_int
+from barnabas_wire.lazy_dataclass import dataclass
 
 DAY_MS: Final = 86_400_000
 BY_DURATION: Final = "by_duration:"

@@ -7,11 +7,11 @@ Read next:  config.py, which these are part of; group/streams/settings.py, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas_coordination.group_bounds import bounds_of, check_bounds, least_key, most_key
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 ASSIGNORS: Final = ("sticky",)
 """The assignors that exist."""

@@ -16,12 +16,12 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from barnabas_log.disk import File
 from barnabas_log.memory_disk import Inode, MemoryDisk, MemoryFile
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import Buffer
 
 

@@ -16,7 +16,7 @@ is out. It does not know when its session ends; these laws do. What makes a prot
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_coordination.group.any_group import AnyGroup
 from barnabas_coordination.group.service import OFFSETS_TOPIC
@@ -25,6 +25,7 @@ from barnabas_simulation.node_parts import NodeParts
 from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Run
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 GROUP = "members"
 SESSION_S = 1.5

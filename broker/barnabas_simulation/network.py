@@ -15,7 +15,6 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from barnabas_simulation.loop import VirtualLoop
 from barnabas_simulation.node_parts import NodeParts
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 CALL_TIMEOUT_S = 2.0
 ANSWER = " answer"

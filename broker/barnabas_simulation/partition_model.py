@@ -11,13 +11,13 @@ replicas with an equal chain at an offset are equal byte for byte below it, and 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, iterate_records, read_header
 
 ROOT_CHAIN = 0

@@ -8,7 +8,6 @@ Read next:  cluster.py, which meets Run; faults.py (Trouble), invariants.py (Jud
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +21,7 @@ from barnabas_simulation.partition_model import PartitionModel
 from barnabas_simulation.swarm import Slant, Swarm
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 Assignment = tuple[BrokerId, ...]
 

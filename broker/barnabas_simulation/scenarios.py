@@ -7,8 +7,9 @@ Read next:  script.py, which plays them; scripted.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class Deed(Enum):

@@ -17,9 +17,10 @@ import math
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="somewhere")
 """The host from which a task connects."""

@@ -10,13 +10,14 @@ has much of some faults and nothing of others, and crashes go for moments at whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from random import Random
 
 from barnabas_simulation.disk import DiskFaults
 from barnabas_simulation.network import LinkFaults
 from barnabas_simulation.sockets import StreamFaults
+from barnabas_wire.lazy_dataclass import dataclass
 
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 NAMED_MAX = 6
 """Values that a violation names."""

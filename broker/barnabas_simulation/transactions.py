@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from barnabas_coordination.group.service import OFFSETS_TOPIC
@@ -56,6 +56,7 @@ from barnabas_simulation.transaction_model import Outcome, Transaction, Transact
 from barnabas_simulation.workload import READ_PAUSE_S, RETRY_S, ChurningClient, Client
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 from barnabas_wire.records.control import ControlRecordType, decode_control_key
 

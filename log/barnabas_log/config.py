@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from barnabas_log.errors import InvalidLogConfig
 from barnabas_log.tail.producer_state import PRODUCER_ID_EXPIRATION_MS
 from barnabas_wire.config_key import config_key
 from barnabas_wire.java_values import java_float, java_int
+from barnabas_wire.lazy_dataclass import dataclass
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -162,7 +162,7 @@ class LogConfig:
         at_least=0,
         at_most=INT32_MAX,
     )
-    message_timestamp_type: TimestampType = _key(  # noqa: RUF009
+    message_timestamp_type: TimestampType = _key(
         TimestampType.CREATE_TIME,
         "message.timestamp.type",
         "log.message.timestamp.type",
@@ -190,7 +190,7 @@ class LogConfig:
         at_least=1,
         at_most=INT32_MAX,
     )
-    cleanup_policy: CleanupPolicy = _key(  # noqa: RUF009
+    cleanup_policy: CleanupPolicy = _key(
         CleanupPolicy.DELETE,
         "cleanup.policy",
         "log.cleanup.policy",
@@ -227,7 +227,7 @@ class LogConfig:
         "How long a record may wait for compaction, in ms, however small the dirty share is.",
         at_least=1,
     )
-    compression_type: BatchCompression = _key(  # noqa: RUF009
+    compression_type: BatchCompression = _key(
         BatchCompression.PRODUCER,
         "compression.type",
         "compression.type",
@@ -259,7 +259,7 @@ class LogConfig:
         at_least=-131072,
         at_most=22,
     )
-    validate_batches: ValidateBatches = _key(  # noqa: RUF009
+    validate_batches: ValidateBatches = _key(
         ValidateBatches.SAMPLED,
         "validate.batches",
         "validate.batches",
@@ -267,7 +267,7 @@ class LogConfig:
         "all of a connection that ever sent an unsound one), all (as Kafka; it takes CPU for every record), or header. DANGER: "
         "with header a buggy client's batch may be acknowledged that no consumer can read. All of a compacted topic are opened anyway.",
     )
-    flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
+    flush_on_acks: FlushOnAcks = _key(
         FlushOnAcks.FSYNC,
         "log.flush.on.acks",
         "log.flush.on.acks",

@@ -29,8 +29,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 SPARE_DESCRIPTORS = 16
 """Kept back for steps that must not stop halfway."""

@@ -7,9 +7,8 @@ Read next:  raft/core.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 SEGMENT_BYTES_MIN = 8 * 1024 * 1024
 

@@ -39,7 +39,6 @@ from typing import Any, NamedTuple
 from google.protobuf.message_factory import GetMessageClass
 
 from barnabas_wire.kafka.ids import Uuid
-from barnabas_wire.lazy_dataclass import realised
 
 INLINED = {"inlined": True}
 """Metadata of a field whose own fields stand in the message."""
@@ -329,7 +328,7 @@ def _parts(kind: Any, message: Any) -> list[_Part]:
 
 
 def _is_dataclass(kind: Any) -> bool:
-    return isinstance(kind, type) and dataclasses.is_dataclass(realised(kind))
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def _unwrapped(hint: Any) -> tuple[bool, Any]:

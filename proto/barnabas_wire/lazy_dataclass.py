@@ -1,14 +1,15 @@
-"""Slotted dataclasses whose methods are made when the first of their objects is.
+"""Slotted dataclasses whose methods are compiled only for classes that many objects are made of.
 
 May touch:  dataclasses.               Must not touch: everything else.
-Invariants: from its first object on such a class is what `dataclasses.dataclass` makes of the same source; before, `realised` makes it
-            so for who asks the class itself (`dataclasses.fields`); its identity never changes.
+Invariants: such a class behaves as what `dataclasses.dataclass` makes of the same source, asked for its fields as well; its identity
+            never changes.
 Read next:  kafka/messages, barnabas_quorum/records.py and requests.py, which declare hundreds.
 
-`dataclasses` writes the text of up to six methods of each class and has each compiled: 0.2 ms, frozen 0.4 ms, a fifth of a node's start
-(measured), of which most is for messages that this process never sees. Here the class is made with its slots at once, as
-`dataclass(slots=True)` makes it, and the source class is kept; the first `__init__` has `dataclasses.dataclass` write the methods on
-that, and takes them over. A type checker sees `dataclasses.dataclass` itself.
+`dataclasses` writes the text of up to six methods of each class and has each compiled: 0.25 ms, frozen 0.55 ms, a quarter of a node's
+start (measured). Most of these classes are of messages that this process never sees, or of parts that a node has once. Here the class is
+made with its slots at once, as `dataclass(slots=True)` makes it, and the source class is kept. The first objects are filled field by
+field. `dataclasses.dataclass` writes the methods on the source, and this class takes them over, when COMPILE_AT objects were made, or
+when another method is called. A type checker sees `dataclasses.dataclass` itself.
 """
 
 from __future__ import annotations
@@ -17,31 +18,39 @@ import dataclasses
 import inspect
 import threading
 from collections.abc import Callable
+from dataclasses import MISSING
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+COMPILE_AT = 64
+"""Objects of a class. By then, filling them (3 to 8 µs each) has cost about what compiling does."""
 
 _sources: dict[type, tuple[type, dict[str, Any]]] = {}
 """Class without methods yet -> the class as it was written, and the arguments of the decorator."""
 _lock = threading.RLock()
 _NO_FIELDS = ("ClassVar[", "typing.ClassVar[")
-
-
-def realised(cls: type) -> type:
-    """The same class, with all that a dataclass has. Of any other class nothing changes."""
-    if not _sources.keys().isdisjoint(cls.__mro__):
-        with _lock:
-            for each in reversed(cls.__mro__):  # a dataclass reads the fields of its bases
-                if each in _sources:
-                    _realise(each, *_sources[each])
-    return cls
+_ALWAYS = ("__repr__", "__match_args__", "__dataclass_params__")
+_EQUAL = ("__eq__", "__hash__")
+_FROZEN = ("__setattr__", "__delattr__")
+_ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 def realise_all() -> None:
     """Before a fork: what all children need is made once."""
     for cls in tuple(_sources):
-        realised(cls)
+        _realise(cls)
 
 
-def _realise(cls: type, source: type, arguments: dict[str, Any]) -> None:
+def _realise(cls: type) -> None:
+    """Give a class all that a dataclass has, its bases first. Of any other class nothing changes."""
+    if not _sources.keys().isdisjoint(cls.__mro__):
+        with _lock:
+            for each in reversed(cls.__mro__):  # a dataclass reads the fields of its bases
+                if each in _sources:
+                    _take_methods(each, *_sources[each])
+
+
+def _take_methods(cls: type, source: type, arguments: dict[str, Any]) -> None:
     before = dict(vars(source))
     dataclasses.dataclass(**arguments)(source)
     names = source.__dataclass_fields__  # type: ignore[attr-defined]
@@ -54,34 +63,112 @@ def _realise(cls: type, source: type, arguments: dict[str, Any]) -> None:
     del _sources[cls]
 
 
-def _lazy(*, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True) -> Callable[[type], type]:
+class _Late:
+    """A method, or what a dataclass says of itself, until the class is given those of a dataclass."""
+
+    __slots__ = ("_cls", "_name")
+
+    def __set_name__(self, cls: type, name: str) -> None:
+        self._cls, self._name = cls, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        _realise(self._cls)
+        found = vars(self._cls)[self._name]
+        return found.__get__(instance, owner) if hasattr(found, "__get__") else found
+
+
+class _LateFields:
+    """The fields of a dataclass: to ask for them compiles nothing."""
+
+    __slots__ = ("_twin",)
+
+    def __init__(self, twin: Callable[[], type]) -> None:
+        self._twin = twin
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self._twin().__dataclass_fields__  # type: ignore[attr-defined]
+
+
+def _lazy(
+    *, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True, order: bool = False
+) -> Callable[[type], type]:
     """See dataclasses.dataclass. Annotations are text (`from __future__ import annotations`)."""
     assert slots, "without slots a class is a dataclass at once: take that of the standard library"
+    late_names = _ALWAYS + (_EQUAL if eq else ()) + (_FROZEN if frozen else ()) + (_ORDER if order else ())
 
     def decorate(source: type) -> type:
         hints = inspect.get_annotations(source)
         names = [name for name, hint in hints.items() if not hint.startswith(_NO_FIELDS)]
         inherited = {slot for base in source.__mro__[1:-1] for slot in base.__dict__.get("__slots__", ())}
-        namespace = {name: value for name, value in vars(source).items() if name not in names}
-        namespace.pop("__dict__", None)
-        namespace.pop("__weakref__", None)
+        filled = 0
+        twin = cache(partial(_twin_of, source, kw_only=kw_only, frozen=frozen))
 
-        def first_init(self: Any, *args: Any, **fields: Any) -> None:
-            realised(cls)
-            cls.__init__(self, *args, **fields)  # type: ignore[misc]
+        def fill(self: Any, *args: Any, **given: Any) -> None:
+            nonlocal filled
+            values = _bound(dataclasses.fields(twin()), args, given)
+            filled += 1
+            if values is None or filled > COMPILE_AT:
+                _realise(cls)
+                cls.__init__(self, *args, **given)  # type: ignore[misc]  # which says what is wrong with them
+                return
+            for name, value in values.items():
+                object.__setattr__(self, name, value)
+            if hasattr(cls, "__post_init__"):
+                self.__post_init__()
 
+        written = _namespace(source)
+        if written.get("__hash__", ...) is None:
+            del written["__hash__"]  # Python's, beside an __eq__: a frozen dataclass has one all the same
+        namespace: dict[str, Any] = {name: _Late() for name in late_names}
+        if eq and not frozen:
+            namespace["__hash__"] = None
+        namespace |= {name: value for name, value in written.items() if name not in names}
         namespace |= {
             "__slots__": tuple(name for name in names if name not in inherited),
             "__qualname__": source.__qualname__,
-            "__init__": first_init,
+            "__init__": fill,
+            "__dataclass_fields__": _LateFields(twin),
             "__getstate__": _state,
             "__setstate__": _take_state,
         }
         cls = type(source)(source.__name__, source.__bases__, namespace)
-        _sources[cls] = (source, {"frozen": frozen, "kw_only": kw_only, "eq": eq})
+        _sources[cls] = (source, {"frozen": frozen, "kw_only": kw_only, "eq": eq, "order": order})
         return cls
 
     return decorate
+
+
+def _namespace(source: type) -> dict[str, Any]:
+    """What a second class of the same source is made of."""
+    return {name: value for name, value in vars(source).items() if name not in ("__dict__", "__weakref__")}
+
+
+def _twin_of(source: type, *, kw_only: bool, frozen: bool) -> type:
+    """A second class of the same source, with the fields that a dataclass has, and no methods."""
+    twin = type(source)(source.__name__, source.__bases__, _namespace(source))
+    frozen = frozen and any(map(dataclasses.is_dataclass, source.__mro__[1:]))  # as its bases; else that costs methods
+    return dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=kw_only, frozen=frozen)(
+        twin
+    )
+
+
+def _bound(
+    fields: tuple[dataclasses.Field[Any], ...], args: tuple[Any, ...], given: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Name -> value of each field; None where `__init__` would refuse the arguments."""
+    values = dict(zip([field.name for field in fields if not field.kw_only], args, strict=False))
+    if len(values) < len(args) or not values.keys().isdisjoint(given):
+        return None
+    values |= given
+    for field in fields:
+        if field.name not in values:
+            if field.default_factory is not MISSING:
+                values[field.name] = field.default_factory()
+            elif field.default is not MISSING:
+                values[field.name] = field.default
+            else:
+                return None
+    return values if len(values) == len(fields) else None
 
 
 def _state(self: Any) -> list[Any]:
@@ -90,7 +177,7 @@ def _state(self: Any) -> list[Any]:
 
 
 def _take_state(self: Any, state: list[Any]) -> None:
-    for field, value in zip(dataclasses.fields(realised(type(self))), state, strict=True):
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)
 
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Final
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 VERSION: Final = 1
 BYTES_MAX: Final = 16 << 20

@@ -7,10 +7,9 @@ Read next:  manager.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_replication.leader.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, SELECTORS
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 SESSIONLESS_SIZE = 4
 """With no more partitions than this every fetch of a follower names all, and no session is opened."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_wire.histogram import Histogram
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.version import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "barnabas",
@@ -135,9 +137,8 @@ def test_the_wheel_runs_a_cluster_in_an_empty_environment(wheel: Path, tmp_path:
 
     run("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", str(wheel), *wanted)
     run("python", "-m", "pip", "check")
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert run("barnabas", "--version").split() == ["barnabas", version]
-    assert run("python", "-c", "import barnabas; print(barnabas.__version__)").strip() == version
+    assert run("barnabas", "--version").split() == ["barnabas", VERSION]
+    assert run("python", "-c", "import barnabas; print(barnabas.__version__)").strip() == VERSION
     assert int(run("python", "-c", IMPORTS, *PACKAGES)) > 100
     written = json.loads(run("barnabas", "storage", "init", "mine", "-o", "json"))["files"]
     assert len(written) == 9 and all((tmp_path / name).stat().st_size for name in written)

@@ -18,7 +18,7 @@ import barnabas_coordination
 import barnabas_quorum
 import barnabas_wire.kafka.messages
 from barnabas_wire import lazy_dataclass
-from barnabas_wire.lazy_dataclass import dataclass, realise_all, realised
+from barnabas_wire.lazy_dataclass import COMPILE_AT, dataclass, realise_all
 
 R = TypeVar("R")
 LATE: Any = dataclass
@@ -57,9 +57,12 @@ def make(dataclass: Any) -> tuple[Any, Any, Any]:
     return Plain, Value, Longer
 
 
-@pytest.fixture(params=["late", "at once"])
+@pytest.fixture(params=["late", "compiled", "at once"])
 def classes(request: pytest.FixtureRequest) -> Any:
-    return make(LATE if request.param == "late" else dataclasses.dataclass)
+    made = make(dataclasses.dataclass if request.param == "at once" else LATE)
+    if request.param == "compiled":
+        realise_all()
+    return made
 
 
 def test_an_object_is_what_a_dataclass_makes(classes: Any) -> None:
@@ -84,23 +87,108 @@ def test_an_object_is_what_a_dataclass_makes(classes: Any) -> None:
         plain("a").other = 1
 
 
+def test_arguments_are_bound_as_those_of_a_dataclass(classes: Any) -> None:
+    plain, value, _ = classes
+    for args, given, said in (
+        ((), {}, "missing 1 required positional argument: 'name'"),
+        (("a", [], "r", "more"), {}, "takes from 2 to 4 positional arguments but 5 were given"),
+        (("a",), {"name": "b"}, "multiple values for argument 'name'"),
+        (("a",), {"other": 1}, "unexpected keyword argument 'other'"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            plain(*args, **given)
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        value(1)
+    assert vars_of(plain("a", tags=["t"])) == {"name": "a", "tags": ["t"], "rack": None}
+
+
+def vars_of(made: Any) -> dict[str, Any]:
+    """Its fields, without asking its class for them."""
+    return {name: getattr(made, name) for name in type(made).__slots__}
+
+
+def test_a_frozen_one_refuses_what_a_dataclass_refuses(classes: Any) -> None:
+    _, value, longer = classes
+    for made in (value(first=1), longer(first=1)):
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'first'"):
+            made.first = 2
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'first'"):
+            del made.first
+        assert made.first == 1
+
+
+@pytest.mark.parametrize("kind", [LATE, dataclasses.dataclass])
+def test_methods_of_its_own_stay(kind: Any) -> None:
+    class Source:
+        name: str
+
+        def __repr__(self) -> str:
+            return f"<{self.name}>"
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, named) and self.name.lower() == other.name.lower()
+
+        def __hash__(self) -> int:
+            return 7
+
+    named: Any = kind(slots=True)(Source)
+    assert repr(named("a")) == "<a>" and named("a") == named("A") and hash(named("a")) == 7
+
+
+def test_a_frozen_one_with_an_equality_of_its_own_has_a_hash() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Folded:
+        name: str
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Folded)
+
+    assert hash(Folded("a")) == hash(Folded("a"))
+
+
+def test_ordered_ones_have_an_order() -> None:
+    @dataclass(frozen=True, slots=True, order=True)
+    class Ordered:
+        first: int
+        second: int
+
+    assert sorted([Ordered(2, 1), Ordered(1, 3), Ordered(1, 2)]) == [Ordered(1, 2), Ordered(1, 3), Ordered(2, 1)]
+    assert (
+        Ordered(1, 2) <= Ordered(1, 2) < Ordered(1, 3)
+        and Ordered(2, 0) > Ordered(1, 9)
+        and Ordered(1, 1) >= Ordered(1, 1)
+    )
+
+
+def test_the_first_object_matches_by_place() -> None:
+    plain, _, _ = make(LATE)
+    match plain("a", ["t"]):
+        case plain(name, tags):
+            assert (name, tags) == ("a", ["t"])
+        case _:
+            pytest.fail("it did not match")
+
+
+def test_nothing_is_compiled_until_many_objects_are_made_or_a_method_is_called() -> None:
+    plain, value, longer = make(LATE)
+    for _ in range(COMPILE_AT):
+        plain("a")
+    assert plain in lazy_dataclass._sources
+    plain("a")
+    assert plain not in lazy_dataclass._sources
+    assert [one.name for one in dataclasses.fields(value)] == ["first", "second"]
+    assert dataclasses.replace(value(first=1), second=5).second == 5
+    assert value in lazy_dataclass._sources
+    assert repr(value(first=1))
+    assert value not in lazy_dataclass._sources and longer in lazy_dataclass._sources
+
+
 def test_it_has_what_a_dataclass_has_and_keeps_its_identity() -> None:
     late: Any
     for late, at_once in zip(make(LATE), make(dataclasses.dataclass), strict=True):
-        assert realised(late) is late
-        assert vars(late).keys() - OURS_ALONE == vars(at_once).keys() - OURS_ALONE
-        assert late.__slots__ == at_once.__slots__ and late.__match_args__ == at_once.__match_args__  # type: ignore[attr-defined]
         assert [one.name for one in dataclasses.fields(late)] == [one.name for one in dataclasses.fields(at_once)]
-
-
-def test_who_asks_for_a_subclass_has_its_bases_too() -> None:
-    _, value, longer = make(LATE)
-    assert [one.name for one in dataclasses.fields(realised(longer))] == ["first", "second", "third"]
-    assert value(first=1).second == 2
-
-
-def test_what_is_no_such_class_stays_as_it_is() -> None:
-    assert realised(int) is int
+        assert vars(late).keys() - OURS_ALONE == vars(at_once).keys() - OURS_ALONE
+        assert late.__slots__ == at_once.__slots__ and late.__match_args__ == at_once.__match_args__
 
 
 @dataclass(frozen=True, slots=True)

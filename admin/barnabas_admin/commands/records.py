@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +31,7 @@ from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from barnabas_wire.client.cluster import ClusterClient

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -25,6 +24,7 @@ from barnabas_admin.output import print_json, print_line, print_table, talk
 from barnabas_admin.patience import patiently
 from barnabas_admin.progress import duration_text
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.lazy_dataclass import dataclass
 
 POLL_PAUSE_S = 0.3
 NODE_WAIT_S = 600.0

@@ -14,12 +14,12 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.console.cluster import ConsoleCluster
 from barnabas_admin.console.history import History
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 REST_S_MAX = 30 * 60
 SESSIONS_MAX = 200

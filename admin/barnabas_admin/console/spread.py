@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from barnabas_wire.lazy_dataclass import dataclass
 
 SPREAD_LOW = 80
 """Below this per cent of brokers with a replica, the topic does not use the cluster."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -30,6 +29,7 @@ from barnabas_wire.kafka.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.rpc import admin_pb2
 
 FIELDS_MAX = 2_000

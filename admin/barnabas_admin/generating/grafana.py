@@ -11,10 +11,10 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_admin.generating.templates import filled_in, template
+from barnabas_wire.lazy_dataclass import dataclass
 
 SCHEMA_VERSION = 39
 """Grafana 11; newer ones read it."""

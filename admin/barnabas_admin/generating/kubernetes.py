@@ -18,7 +18,6 @@ volume is an observer, too (broker/node/first_start.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_admin.generating.container import (
@@ -36,6 +35,7 @@ from barnabas_admin.generating.container import (
 )
 from barnabas_admin.generating.templates import filled_in
 from barnabas_admin.local_security import BROKER_LISTENER, CLIENT_LISTENER, secured_properties
+from barnabas_wire.lazy_dataclass import dataclass
 
 FIRST_CONTROLLER = 101
 FIRST_BROKER = 1

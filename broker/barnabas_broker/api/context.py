@@ -8,7 +8,7 @@ Read next:  registry.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from barnabas_broker.api.slot import QuotaCharge
@@ -17,6 +17,7 @@ from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId, Endpoint
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.lazy_dataclass import dataclass
 
 HELD_MAX: Final = 64
 """Things that one connection holds at a time."""

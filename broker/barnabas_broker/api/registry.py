@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_broker.api.answers import message_of
@@ -28,6 +27,7 @@ from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.primitives import skip_tagged_fields as skip_tags
 from barnabas_wire.kafka.schema import decode_request as decode_body
 from barnabas_wire.kafka.schema import encode_response, message_classes
+from barnabas_wire.lazy_dataclass import dataclass
 
 REQUEST_BYTES_MAX = 1024 * 1024
 """The largest body of most requests. A handler whose clients may have more to say registers its own bound."""

@@ -9,7 +9,7 @@ Read next:  registry.py, context.py.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.api.config import ApiConfig
@@ -25,6 +25,7 @@ from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from barnabas_coordination.group.service import GroupCoordinator

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from barnabas_wire.java_values import java_boolean, java_float, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class ConfigError(KafkaError):
     code = ErrorCode.INVALID_CONFIG
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
     """One documented key: its name in a properties file, how it is parsed, and where it goes."""
 

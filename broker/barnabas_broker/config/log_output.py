@@ -14,12 +14,12 @@ import logging
 import logging.handlers
 import re
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.loggers import LEVELS, present_name
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 

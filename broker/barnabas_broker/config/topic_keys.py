@@ -13,10 +13,10 @@ Why each meaning holds
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from barnabas_wire.java_values import java_boolean, java_int
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 INT64_MAX = 2**63 - 1
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from barnabas_broker.controller_client.applied import AppliedOffset
@@ -27,6 +26,7 @@ from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply, NotActiveController
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

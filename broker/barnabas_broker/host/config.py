@@ -7,9 +7,8 @@ Read next:  layout.py, which makes nodes of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 AUTO = "auto"
 BROKERS_MAX = 256

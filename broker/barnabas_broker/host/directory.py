@@ -24,11 +24,11 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas_broker.config.keys import ConfigError
 from barnabas_wire.java_properties import property_line
+from barnabas_wire.lazy_dataclass import dataclass
 
 PATH_MAX = 103
 """Characters of a socket's path that every system takes."""

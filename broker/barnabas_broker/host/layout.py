@@ -20,7 +20,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_broker.config.keys import ConfigError, format_value, keys_of, load
@@ -35,6 +34,7 @@ from barnabas_broker.node.properties import (
     split_address,
 )
 from barnabas_log.config import LogManagerConfig
+from barnabas_wire.lazy_dataclass import dataclass
 
 ID = "{node.id}"
 NODE_ID, ROLES, LISTENERS, ADVERTISED = "node.id", "process.roles", "listeners", "advertised.listeners"

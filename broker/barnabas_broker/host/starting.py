@@ -20,12 +20,12 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from barnabas_broker.host.system_calls import bind_to_core
 from barnabas_broker.node.fork_server import become
+from barnabas_wire.lazy_dataclass import dataclass
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 """Signals that the parent handles."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from barnabas_broker.host.layout import NodePlan
+from barnabas_wire.lazy_dataclass import dataclass
 
 EXIT_REFUSED = 2
 """A node's properties or directories are refused: another start would say it again."""

@@ -22,7 +22,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from barnabas_broker.host.directory import Holder, HostDirectory
@@ -43,6 +42,7 @@ from barnabas_broker.node.fork_server import installed_package
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.version import VERSION
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger("barnabas_broker.host")
 

@@ -11,10 +11,10 @@ Read next:  lifecycle.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 def _key(default: int, key: str, doc: str) -> Any:

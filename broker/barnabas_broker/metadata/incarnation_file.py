@@ -22,7 +22,6 @@ import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas_broker.metadata.meta_properties import StorageError
@@ -31,6 +30,7 @@ from barnabas_log.disk import Disk, RealDisk
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard
 from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_EPOCH
+from barnabas_wire.lazy_dataclass import dataclass
 
 INCARNATION_FILE = "quorum-incarnation"
 DATA_VERSION = 1

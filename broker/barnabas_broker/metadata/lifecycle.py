@@ -26,7 +26,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
@@ -44,6 +43,7 @@ from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

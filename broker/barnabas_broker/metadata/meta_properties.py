@@ -11,11 +11,11 @@ Kafka's version 1, a line for each: version=1, cluster.id=<22 chars>, node.id=<i
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from barnabas_log.disk import Disk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 META_PROPERTIES = "meta.properties"
 

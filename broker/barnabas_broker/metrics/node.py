@@ -7,7 +7,7 @@ Read next:  exporter.py; lane_probe.py.
 
 from __future__ import annotations
 
-import platform
+import sys
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
@@ -21,7 +21,16 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "build_info",
         "The version that runs.",
-        [({"version": sources.version, "commit": sources.commit, "python": platform.python_version()}, 1)],
+        [
+            (
+                {
+                    "version": sources.version,
+                    "commit": sources.commit,
+                    "python": ".".join(map(str, sys.version_info[:3])),
+                },
+                1,
+            )
+        ],
     )
     yield gauge(
         "node_info",

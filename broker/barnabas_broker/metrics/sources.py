@@ -9,13 +9,14 @@ Read next:  exporter.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from barnabas_broker.metrics.lag_times import LagTimes
 from barnabas_broker.security.audit_config import AuditStats
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from barnabas_broker.admin.edge import AdminStats

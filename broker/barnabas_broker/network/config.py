@@ -8,9 +8,9 @@ Read next:  listener.py.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_wire.histogram import Histogram
+from barnabas_wire.lazy_dataclass import dataclass
 
 COUNT_BITS = 48
 """The low bits of a value of `requests`, which count them; above is the sum of their sizes."""

@@ -7,7 +7,6 @@ Read next:  control.py and data.py, which build from it; node.py; surroundings.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
 from barnabas_broker.metrics.lane_probe import LaneProbe
@@ -15,6 +14,7 @@ from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.surroundings import Surroundings
 from barnabas_broker.security.audit import AuditLog
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

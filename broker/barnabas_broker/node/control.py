@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from functools import partial
 
 from barnabas_broker.controller_client.applied import AppliedOffset
@@ -43,6 +42,7 @@ from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ Read next:  node.py, which runs it; control.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -50,6 +49,7 @@ from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import SHARE_STATE_TOPIC, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 
 from barnabas_broker.api.config import ApiConfig
@@ -55,6 +55,7 @@ from barnabas_wire.config_key import config_key
 from barnabas_wire.java_properties import read_properties_file
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger("barnabas_broker.config.server")  # the name that operators set a level of
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from barnabas_broker.metadata.meta_properties import META_PROPERTIES, MetaProperties, StorageError, read_meta
@@ -39,6 +38,7 @@ from barnabas_quorum.driver.snapshot_content import (
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records_security import UserScramCredentialRecord
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 Content = TypeVar("Content")
 

@@ -8,7 +8,6 @@ Read next:  surroundings.py; real_world.py (the operating system's); node.py, wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas_broker.metrics.lane_probe import LaneProbe
@@ -16,6 +15,7 @@ from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.data import DataParts
 from barnabas_broker.node.surroundings import Surroundings
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

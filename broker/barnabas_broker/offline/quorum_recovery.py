@@ -34,7 +34,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_broker.metadata.incarnation_file import (
@@ -56,6 +55,7 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY, QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import read_header
 
 PRODUCER_IDS_PER_RECOVERY = 10**12

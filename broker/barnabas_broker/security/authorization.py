@@ -7,10 +7,9 @@ Read next:  access.py; barnabas_quorum/image/authorizer.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_quorum.image.authorizer import STANDARD_AUTHORIZER, Authorizer, parse_super_users
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ Read next:  listener_security.py, which makes a listener's security of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class SecurityProtocol(Enum):

@@ -14,7 +14,7 @@ keys may have the prefix listener.name.controller. or listener.name.admin. An ad
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from barnabas_broker.config.keys import ConfigError
@@ -22,6 +22,7 @@ from barnabas_broker.security.config import SecurityConfig, SecurityProtocol
 from barnabas_broker.security.listener_security import PROTOCOL_MAP, config_of, protocols_by_listener
 from barnabas_broker.security.principal_mapping import MappingRule, parse_rules
 from barnabas_broker.security.sasl.mechanism import SCRAM
+from barnabas_wire.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from barnabas_broker.security.grpc_credentials import GrpcCredentials

@@ -11,7 +11,7 @@ is `listener.name.NAME.MECHANISM.sasl.jaas.config`, MECHANISM in lower case.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from barnabas_broker.config.keys import ConfigError, keys_of, load
@@ -22,6 +22,7 @@ from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN
 from barnabas_broker.security.tls import ClientTls, ServerTls
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
+from barnabas_wire.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from barnabas_broker.security.jwks import JwksSource

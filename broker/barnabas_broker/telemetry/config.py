@@ -7,10 +7,10 @@ Read next:  receiver.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 MAX_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes. A push is opened as a whole, and protobuf takes some thirty times as much for the worst of them (measured)."""

@@ -10,12 +10,12 @@ Differs from Kafka: there any push says again whether its instance has ended, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas_broker.telemetry.subscriptions import Client, Subscriptions, Wanted
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.compression import CompressionType
 
 INSTANCES_MAX: Final = 16_384

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas_broker.telemetry.otlp import Push, Series
 from barnabas_broker.telemetry.subscriptions import Client
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 CLIENTS_MAX: Final = 1_000
 SERIES_PER_CLIENT_MAX: Final = 200

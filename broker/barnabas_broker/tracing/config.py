@@ -7,10 +7,10 @@ Read next:  export.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 SCHEMES = ("http", "https")
 

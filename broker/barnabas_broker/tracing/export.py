@@ -8,10 +8,10 @@ Read next:  produce.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas_broker.tracing.config import TracingConfig
+from barnabas_broker.version import VERSION
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_traces(config: TracingConfig, *, node_id: int, cluster_id: str, draw: C
     resource = Resource.create(
         {
             "service.name": "barnabas",
-            "service.version": version("barnabas"),
+            "service.version": VERSION,
             "service.namespace": cluster_id,
             "service.instance.id": str(node_id),
         }
@@ -70,5 +70,5 @@ def open_traces(config: TracingConfig, *, node_id: int, cluster_id: str, draw: C
             exporter, max_queue_size=QUEUED_MAX, max_export_batch_size=BATCH_MAX, schedule_delay_millis=DELAY_MS
         )
     )
-    tracer = provider.get_tracer("barnabas", version("barnabas"))
+    tracer = provider.get_tracer("barnabas", VERSION)
     return Traces(ProduceTracer(tracer, ratio=config.sample_ratio, draw=draw), provider.shutdown)

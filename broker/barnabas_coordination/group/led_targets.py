@@ -12,13 +12,13 @@ what they have.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas_coordination.group.led_group import LedGroupState
 from barnabas_coordination.group.led_records import TargetValue
 from barnabas_coordination.group.states import TimerKey, TimerKind
 from barnabas_coordination.shard import CoordinatorResult
+from barnabas_wire.lazy_dataclass import dataclass
 
 SLICE_PAUSE_MS: Final = 0
 Making = Generator[None, None, Mapping[str, Any]]

@@ -24,7 +24,6 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -45,6 +44,7 @@ from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NODE_PRINCIPAL, Offset, TopicPartition
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
     CorruptBatch,

@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas_log.disk import Disk, FileRange
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import iterate_batches, read_header, records_section
 from barnabas_wire.records.walk import CorruptBatch, read_varint, walk
 

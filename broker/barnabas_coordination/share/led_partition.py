@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from barnabas_coordination.internal_topic import MetadataSource
@@ -36,6 +35,7 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger("barnabas_broker.coordinator.share")  # the name that operators set a level of
 

@@ -7,9 +7,8 @@ Read next:  service.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

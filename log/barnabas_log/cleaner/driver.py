@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final, Protocol
 
@@ -42,6 +42,7 @@ from barnabas_log.errors import StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

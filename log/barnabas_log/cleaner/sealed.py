@@ -7,8 +7,6 @@ Read next:  choice.py, driver.py; unified_log.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_log.cleaner.choice import CleanableLog, SegmentAge
 from barnabas_log.cleaner.rewrite import Output, Source
 from barnabas_log.cleaner.swap import PendingSwap
@@ -18,6 +16,7 @@ from barnabas_log.tail.log_tail import STEP_DESCRIPTORS
 from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from barnabas_log.directories.checkpoints import seal, unseal
 from barnabas_log.disk import Disk
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset, TopicPartition, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 OWN_DIRECTORY: Final = f"barnabas-0.{'0' * 32}-delete"
 """The directory, in each log directory, for the files of ours that must not outlive a start of a version that does not

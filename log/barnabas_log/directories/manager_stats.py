@@ -7,7 +7,7 @@ Read next:  manager.py, which counts; broker/metrics/logs.py, which names them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

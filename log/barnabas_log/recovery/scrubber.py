@@ -25,7 +25,6 @@ import json
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -51,6 +50,7 @@ from barnabas_log.tail.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTran
 from barnabas_log.tail.segment import REPAIR_SUFFIX, LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

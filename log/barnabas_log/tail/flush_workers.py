@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import struct
 from pathlib import Path
 
@@ -46,7 +45,7 @@ class FlushWorkers:
     """Finds the workers of this process and shortens their slices."""
 
     def __init__(self) -> None:
-        number = _SET_ATTRIBUTES.get(platform.machine())
+        number = _SET_ATTRIBUTES.get(os.uname().machine)
         self._number = number
         self._due_s = 0.0 if number is not None else float("inf")
         self._seen: set[str] = set()

@@ -7,10 +7,10 @@ Read next:  brokers.py, sessions.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from barnabas_wire.config_key import config_key
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 def _key(default: Any, key: str, doc: str) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_quorum.driver import log_entries as opened
@@ -30,6 +29,7 @@ from barnabas_quorum.records import (
     Record,
 )
 from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import crc_is_valid, read_header
 
 HISTORY_BYTES_MAX = 64 * 1024 * 1024

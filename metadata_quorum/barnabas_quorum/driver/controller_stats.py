@@ -8,10 +8,11 @@ Read next:  controller_driver.py and periodic_tasks.py, which count.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_wire.histogram import Histogram
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

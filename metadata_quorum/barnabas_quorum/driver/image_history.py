@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from dataclasses import dataclass
 
 from barnabas_quorum.driver.committed import open_batch
 from barnabas_quorum.driver.snapshots import LoadedSnapshot
@@ -21,6 +20,7 @@ from barnabas_quorum.image.snapshot import difference
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 SLICE_BYTES = 64 * 1024
 """Read and replayed between two rests."""

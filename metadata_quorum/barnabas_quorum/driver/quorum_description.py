@@ -8,13 +8,13 @@ Read next:  replica_status.py, what a node says of itself.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.replica import UNCOUNTED
 from barnabas_quorum.raft.roles import Follower, Leader, ReplicaProgress
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

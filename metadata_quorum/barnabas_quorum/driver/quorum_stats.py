@@ -7,9 +7,10 @@ Read next:  node.py and proposals.py, which count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_wire.histogram import Histogram
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

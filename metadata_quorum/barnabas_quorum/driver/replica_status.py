@@ -8,12 +8,12 @@ Read next:  ../explain/leaders.py.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.messages import SnapshotId
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

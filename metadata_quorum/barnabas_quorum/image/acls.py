@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from barnabas_quorum.records import Record
@@ -23,6 +22,7 @@ from barnabas_quorum.records_security import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 WILDCARD = "*"
 """The resource name of a literal ACL, or its host, that means every one."""

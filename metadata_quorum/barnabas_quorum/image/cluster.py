@@ -8,7 +8,7 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import singledispatchmethod
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class Domains(NamedTuple):

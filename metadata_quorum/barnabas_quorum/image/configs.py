@@ -8,7 +8,6 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import singledispatchmethod
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from rpds import HashTrieMap
 
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, Record
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_CONFIGS: Mapping[str, str] = {}
 

@@ -8,10 +8,10 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from barnabas_quorum.records import FeatureLevelRecord, FeatureRange, Record
+from barnabas_wire.lazy_dataclass import dataclass
 
 METADATA_VERSION = "metadata.version"
 """The feature that says which records the metadata log may hold, and how brokers speak with each other."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_quorum.image.agreement import Agreement
@@ -43,6 +42,7 @@ from barnabas_quorum.records import (
 from barnabas_quorum.records_integrity import ImageHashRecord, QuarantineRecord
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import singledispatchmethod
 from typing import ClassVar
 
@@ -56,6 +56,7 @@ from barnabas_quorum.records_security import (
     UserScramCredentialRecord,
 )
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

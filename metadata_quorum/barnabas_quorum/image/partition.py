@@ -7,7 +7,7 @@ Read next:  topics.py, which holds all of them; partition_index.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from barnabas_quorum.records import (
     FIRST_LEADER_EPOCH,
@@ -19,6 +19,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 EPOCH_MAX = 2**31 - 1
 """Kafka's protocol and our records hold 32 bits of it."""

@@ -12,13 +12,14 @@ memory where topics have a hundred partitions, and a change of an ISR or a leade
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from rpds import HashTrieMap, HashTrieSet
 
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 _NONE: HashTrieMap[Uuid, int] = HashTrieMap()
 

@@ -8,13 +8,13 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import singledispatchmethod
 
 from barnabas_quorum.records import Record
 from barnabas_quorum.records_security import ClientQuotaRecord, QuotaEntity
 from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.lazy_dataclass import dataclass
 
 NO_QUOTAS: Mapping[str, float] = {}
 

@@ -8,7 +8,7 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import singledispatchmethod
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from barnabas_quorum.records_security import (
     UserScramCredentialRecord,
 )
 from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class ScramUser(NamedTuple):

@@ -8,12 +8,12 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from barnabas_quorum.records import Record
 from barnabas_quorum.records_security import DelegationTokenRecord, RemoveDelegationTokenRecord
 from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

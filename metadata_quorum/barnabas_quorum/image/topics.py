@@ -9,7 +9,7 @@ Read next:  partition.py, metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import singledispatchmethod
 
 from rpds import HashTrieMap
@@ -28,6 +28,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,10 +26,11 @@ Cowling 2012, 4.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_quorum.raft.messages import ReplyError, VoteReply
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_wire.lazy_dataclass import dataclass
 
 WHOLE = 0
 RECOVERING = -1

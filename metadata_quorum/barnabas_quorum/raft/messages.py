@@ -10,12 +10,13 @@ Plain slots classes, not frozen ones: a simulated hour creates a million of them
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class ReplyError(IntEnum):

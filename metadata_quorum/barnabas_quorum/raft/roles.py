@@ -9,11 +9,12 @@ Read next:  election.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from barnabas_quorum.raft.messages import FetchRequest, SnapshotId, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 NEVER_MS = 1 << 62
 """A deadline that never comes."""

@@ -8,7 +8,7 @@ Read next:  cluster.py and blocking.py, which route by it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 from barnabas_wire.kafka.errors import RETRIABLE_CODES, ErrorCode, KafkaError
@@ -27,6 +27,7 @@ from barnabas_wire.kafka.messages.produce import (
     TopicProduceData,
 )
 from barnabas_wire.kafka.primitives import Buffer
+from barnabas_wire.lazy_dataclass import dataclass
 
 LATEST = -1
 EARLIEST = -2

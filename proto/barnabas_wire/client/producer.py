@@ -17,7 +17,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ from barnabas_wire.kafka.messages.produce import (
     TopicProduceData,
 )
 from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import (
     TRANSACTIONAL_FLAG,
     Buffer,

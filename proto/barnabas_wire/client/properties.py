@@ -18,12 +18,13 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
 from barnabas_wire.java_properties import read_properties_file
+from barnabas_wire.lazy_dataclass import dataclass
 
 ADMIN_PROTOCOL = "admin.security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas_wire.lazy_dataclass import dataclass
 
 ITERATIONS_MAX = 1_000_000
 """A server that asks for more wants to keep the client busy (CVE-2026-10143)."""

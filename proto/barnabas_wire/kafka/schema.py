@@ -58,7 +58,7 @@ from barnabas_wire.kafka.primitives import (
     too_many,
     write_uvarint,
 )
-from barnabas_wire.lazy_dataclass import realised
+from barnabas_wire.lazy_dataclass import dataclass
 
 NEVER_FLEXIBLE = 1 << 15
 """FLEXIBLE_FROM of a message that has no flexible version."""
@@ -86,7 +86,7 @@ class Message:
 # Declaring
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FieldSpec:
     """The wire side of one dataclass field; sits in its metadata under "wire"."""
 
@@ -234,7 +234,7 @@ _INTEGERS = {
 
 def fields_of(cls: type) -> list[tuple[str, FieldSpec]]:
     """Name and wire side of every field of a declared message, in wire order."""
-    return [(field.name, field.metadata["wire"]) for field in dataclasses.fields(realised(cls))]
+    return [(field.name, field.metadata["wire"]) for field in dataclasses.fields(cls)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ writes nothing newer, and its readers, the dump tool too, take every LeaderChang
 from __future__ import annotations
 
 import struct as struct_module
-from dataclasses import dataclass
 from enum import IntEnum
 
 from barnabas_wire.kafka.ids import Uuid
@@ -30,6 +29,7 @@ from barnabas_wire.kafka.schema import (
     uint16,
     uuid,
 )
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import Record, build_batch
 
 _KEY = struct_module.Struct(">hh")

@@ -13,10 +13,11 @@ import asyncio
 import ssl
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import NamedTuple
@@ -64,6 +63,7 @@ from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottleSide
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, TopicPartition
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -45,6 +44,7 @@ from barnabas_replication.leader.scrutiny import Scrutiny
 from barnabas_replication.requests import AppendEntry, AppendOutcome, RespondAppend
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import COMPRESSION_MASK, HEADER, HEADER_BYTES, BatchHeader, Buffer
 
 logger = logging.getLogger(__name__)

@@ -21,11 +21,12 @@ Not obvious:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from barnabas_replication.leader.replica_state import RemoteReplica
 from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class IsrChange(Enum):

@@ -13,9 +13,9 @@ records section that grows beyond SECTION_BYTES_MAX is refused.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from barnabas_log.config import BatchCompression
+from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import crc_is_valid, read_header, with_records_section
 from barnabas_wire.records.compression import CompressionType, CorruptCompressedData
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jwt
 
 from barnabas_broker.security.sasl.mechanism import LoginRefused
+from barnabas_wire.lazy_dataclass import dataclass
 
 TOKEN_BYTES_MAX = 16 * 1024
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

@@ -9,12 +9,13 @@ Read next:  group.py, which keeps the members; reconciliation.py, which leads on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from barnabas_coordination.group.consumer.records import AssignmentValue, HeldPartitions, MemberMetadata, MemberState
 from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE, NO_MEMBER_EPOCH, Partitions
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 MEMBER_BYTES: Final = 300
 """What a member takes that sends next to nothing: 50,000 of them fill what one group may take."""

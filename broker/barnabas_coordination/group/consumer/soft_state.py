@@ -8,11 +8,12 @@ Read next:  slices.py, which does the work; group.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from barnabas_coordination.group.led_targets import TargetJob
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.lazy_dataclass import dataclass
 
 Resolving = Generator[None, None, dict[str, tuple[str, ...]]]
 """Gives way now and then; returns the topics of each regular expression."""

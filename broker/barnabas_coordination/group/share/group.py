@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
@@ -37,6 +37,7 @@ from barnabas_coordination.shard import Ticket
 from barnabas_quorum.image.topics import TopicsImage
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 NOTHING: Final[Partitions] = {}
 PartitionOf = tuple[Uuid, int]

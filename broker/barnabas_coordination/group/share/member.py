@@ -7,11 +7,12 @@ Read next:  group.py, which keeps the members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from barnabas_coordination.group.consumer.member import MEMBER_BYTES
 from barnabas_coordination.group.led_records import NO_MEMBER_EPOCH, Partitions
 from barnabas_coordination.group.share.records import ShareAssignmentValue, ShareMemberMetadata
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

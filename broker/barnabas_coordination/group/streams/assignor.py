@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from barnabas_coordination.group.streams.tasks import Task, Tasks
+from barnabas_wire.lazy_dataclass import dataclass
 
 TASKS_BEFORE_GIVING_WAY: Final = 1_000
 """Tasks placed between two turns given to others: under 5 ms."""

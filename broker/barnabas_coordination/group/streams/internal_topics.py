@@ -12,7 +12,7 @@ who writes them; copartitioned topics; changelogs, which have a partition for ea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from barnabas_coordination.group.streams.errors import InvalidTopology
 from barnabas_coordination.group.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.lazy_dataclass import dataclass
 
 NAMES_SHOWN_MAX: Final = 3
 

@@ -7,13 +7,14 @@ Read next:  group.py, which keeps the members; reconciliation.py, which leads on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from barnabas_coordination.group.consumer.member import MEMBER_BYTES
 from barnabas_coordination.group.led_records import LEAVES_FOR_A_WHILE, NO_MEMBER_EPOCH
 from barnabas_coordination.group.streams.records import AssignmentValue, MemberMetadata, MemberState
 from barnabas_coordination.group.streams.tasks import NOTHING_HELD, HeldTasks, Task
+from barnabas_wire.lazy_dataclass import dataclass
 
 TAG_BYTES: Final = 120
 """What a tag takes beside its text."""

@@ -7,7 +7,7 @@ Read next:  group.py; heartbeat.py, which fills it; internal_topics.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from barnabas_coordination.group.consumer.subscription import metadata_hash
@@ -16,6 +16,7 @@ from barnabas_coordination.group.streams.internal_topics import ConfiguredTopolo
 from barnabas_coordination.group.streams.tasks import Task
 from barnabas_coordination.group.streams.topology import Topology
 from barnabas_quorum.image.topics import TopicsImage
+from barnabas_wire.lazy_dataclass import dataclass
 
 
 class TaskOffsets(NamedTuple):

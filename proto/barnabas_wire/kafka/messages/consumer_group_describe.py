@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int32, int64, string, struct, uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 EXPLANATION_TAG = 64
 """The tag of a field of ours, which Kafka's clients and brokers skip."""

@@ -8,11 +8,12 @@ Read next:  uniform.py, range.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from barnabas_coordination.group.led_records import Partitions
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.lazy_dataclass import dataclass
 
 Targets = Mapping[str, Partitions]
 """Member id -> the partitions that it is to have."""
