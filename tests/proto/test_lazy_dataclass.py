@@ -87,19 +87,29 @@ def test_an_object_is_what_a_dataclass_makes(classes: Any) -> None:
         plain("a").other = 1
 
 
-def test_arguments_are_bound_as_those_of_a_dataclass(classes: Any) -> None:
-    plain, value, _ = classes
-    for args, given, said in (
-        ((), {}, "missing 1 required positional argument: 'name'"),
-        (("a", [], "r", "more"), {}, "takes from 2 to 4 positional arguments but 5 were given"),
-        (("a",), {"name": "b"}, "multiple values for argument 'name'"),
-        (("a",), {"other": 1}, "unexpected keyword argument 'other'"),
-    ):
-        with pytest.raises(TypeError, match=said):
-            plain(*args, **given)
-    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
-        value(1)
-    assert vars_of(plain("a", tags=["t"])) == {"name": "a", "tags": ["t"], "rack": None}
+@pytest.mark.parametrize(
+    ("which", "args", "given", "said"),
+    [
+        (0, (), {}, "missing 1 required positional argument: 'name'"),
+        (0, ("a", [], "r", "more"), {}, "takes from 2 to 4 positional arguments but 5 were given"),
+        (0, ("a",), {"name": "b"}, "multiple values for argument 'name'"),
+        (0, ("a",), {"other": 1}, "unexpected keyword argument 'other'"),
+        (1, (1,), {}, "takes 1 positional argument but 2 were given"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    classes: Any, which: int, args: tuple[Any, ...], given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        classes[which](*args, **given)
+
+
+def test_the_first_object_has_its_fields(classes: Any) -> None:
+    plain, value, longer = classes
+    with pytest.raises(ValueError, match="negative"):
+        value(first=1, second=-1)
+    assert vars_of(plain("a", rack="r")) == {"name": "a", "tags": [], "rack": "r"}
+    assert vars_of(longer(first=1)) == {"third": 3}
 
 
 def vars_of(made: Any) -> dict[str, Any]:
