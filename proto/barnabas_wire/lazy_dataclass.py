@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import MISSING
@@ -29,7 +30,12 @@ _sources: dict[type, tuple[type, dict[str, Any]]] = {}
 """Class without methods yet -> the class as it was written, and the arguments of the decorator."""
 _lock = threading.RLock()
 _NO_FIELDS = ("ClassVar[", "typing.ClassVar[")
-_ALWAYS = ("__repr__", "__match_args__", "__dataclass_params__")
+_ALWAYS = (
+    "__repr__",
+    "__match_args__",
+    "__dataclass_params__",
+    *(("__replace__",) if sys.version_info >= (3, 13) else ()),
+)
 _EQUAL = ("__eq__", "__hash__")
 _FROZEN = ("__setattr__", "__delattr__")
 _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
