@@ -21,16 +21,7 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "build_info",
         "The version that runs.",
-        [
-            (
-                {
-                    "version": sources.version,
-                    "commit": sources.commit,
-                    "python": ".".join(map(str, sys.version_info[:3])),
-                },
-                1,
-            )
-        ],
+        [({"version": sources.version, "commit": sources.commit, "python": sys.version.split()[0]}, 1)],
     )
     yield gauge(
         "node_info",
