@@ -18,7 +18,7 @@ import barnabas_coordination
 import barnabas_quorum
 import barnabas_wire.kafka.messages
 from barnabas_wire import lazy_dataclass
-from barnabas_wire.lazy_dataclass import COMPILE_AT, dataclass, realise_all
+from barnabas_wire.lazy_dataclass import COMPILE_AT, compile_all, dataclass
 
 R = TypeVar("R")
 LATE: Any = dataclass
@@ -61,7 +61,7 @@ def make(dataclass: Any) -> tuple[Any, Any, Any]:
 def classes(request: pytest.FixtureRequest) -> Any:
     made = make(dataclasses.dataclass if request.param == "at once" else LATE)
     if request.param == "compiled":
-        realise_all()
+        compile_all()
     return made
 
 
@@ -199,7 +199,7 @@ def test_it_has_what_a_dataclass_has_and_keeps_its_identity() -> None:
         assert [one.name for one in dataclasses.fields(late)] == [one.name for one in dataclasses.fields(at_once)]
         for _ in ("not compiled", "compiled"):
             assert vars(late).keys() - OURS_ALONE == vars(at_once).keys() - OURS_ALONE
-            realise_all()
+            compile_all()
         assert late.__slots__ == at_once.__slots__ and late.__match_args__ == at_once.__match_args__
 
 
@@ -257,6 +257,6 @@ def test_before_a_fork_all_are_made() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     plain, _, longer = make(LATE)
-    realise_all()
+    compile_all()
     assert dataclasses.is_dataclass(plain) and dataclasses.is_dataclass(longer)
     assert not lazy_dataclass._sources

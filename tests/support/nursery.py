@@ -74,9 +74,9 @@ def _enter_network(pid: int) -> None:
 if __name__ == "__main__":
     from barnabas_broker.api.registry import load_handlers
     from barnabas_broker.node.fork_server import serve
-    from barnabas_wire.lazy_dataclass import realise_all
+    from barnabas_wire.lazy_dataclass import compile_all
 
     importlib.import_module(IMPORTED)
     load_handlers()
-    realise_all()  # for hundreds of nodes: of three only a part would pay
+    compile_all()  # for hundreds of nodes: of three only a part would pay
     sys.exit(serve(int(sys.argv[1]), _run))

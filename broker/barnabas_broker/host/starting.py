@@ -58,12 +58,12 @@ def warm_up() -> None:
     """Before the first fork: import and make what every node needs, so that it has the same pages."""
     from barnabas_broker.api.registry import load_handlers
     from barnabas_broker.node.fork_server import warm
-    from barnabas_wire.lazy_dataclass import realise_all
+    from barnabas_wire.lazy_dataclass import compile_all
 
     for name in WARM_MODULES:
         importlib.import_module(name)
     load_handlers()
-    realise_all()
+    compile_all()
     warm()
 
 
