@@ -60,6 +60,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     unknown-leader       A share answer that has no leader to tell names -1, not broker 0.
     only-what-is-there   The first answer of a share session, too, leaves out partitions without records, acknowledgements and errors.
     gone-is-gone         What DeleteRecords took is acquired by nobody; Kafka acquires from its last fetch on.
+    settled-is-settled   What the start offset has passed is acknowledged no more; Kafka says yes, whoever settled it.
     either-case          by_duration may be written in capitals.
     strict-names         A dead letter topic's name must be a topic's; Kafka finds out when it writes.
     no-moves             Moving replicas between directories: not served yet.

@@ -217,6 +217,8 @@ class PartitionHistory:
         """An acknowledgement came and is not refused; returns whether it will count once it is kept."""
         term = self.terms[epoch]
         if offset < term.start:
+            where = f"{self.name}: {how} of {offset} by {member} in term {epoch}"
+            require(offset < self.log.start, "S6", f"{where} is not refused, and the start offset is {term.start}")
             return False  # taken, and without effect
         lock = term.locks.get(offset)
         if lock is None and not self.has_record(offset):

@@ -14,6 +14,8 @@ Differences from Kafka 4.4, on purpose:
 - A member that leaves lets go of its records at once, as if their locks had ended; a write that fails does not give them back to it.
 - A request that fails changes nothing, its renewals included.
 - Offsets that were never delivered cannot be acknowledged; Kafka says yes after a leader moved, and delivers them later.
+- Offsets that the start offset has passed cannot be acknowledged, unless the log lost them: Kafka says yes to a member whose lock ended,
+  though another member settled the record, perhaps the other way.
 - A record that retention took is forgotten; when it waited for its dead letter, that is written all the same, once a write has shown
   that this broker still leads: a later leader may have delivered the record again.
 - Ours alone: a record that was released may have to wait (share.retry.backoff.ms), and a failed dead letter holds its record.
@@ -82,6 +84,8 @@ class SharePartition:
         be one."""
         self.settings = settings
         self.window = Window(start_offset)
+        self._log_start = 0
+        """What is below it went with the log, as far as was told: whoever had it may say what it likes."""
         self._hint = int(start_offset)
         """No offset below it is ready."""
         self._alarms: list[tuple[int, int, int]] = []
@@ -236,11 +240,10 @@ class SharePartition:
         Returns what counts once it is written; None where nothing is to be written. Raises InvalidRecordState, InvalidAcknowledgement.
         """
         self.tick(now_ms)
-        window = self.window
         pieces = [
-            Acknowledgement(max(first, window.start), last, type_)
+            Acknowledgement(max(first, self._log_start), last, type_)
             for first, last, type_ in batches
-            if last >= window.start
+            if last >= self._log_start
         ]
         before = -1
         for piece in pieces:
@@ -262,6 +265,8 @@ class SharePartition:
     def _check(self, member: str, piece: Acknowledgement) -> None:
         first, last, type_ = piece
         window = self.window
+        if first < window.start:
+            raise InvalidRecordState(f"offset {first} was settled before: the start offset is {window.start}")
         if not window.runs:
             raise InvalidRecordState(f"offset {first} is not acquired")
         if last > window.end:
@@ -400,6 +405,7 @@ class SharePartition:
 
     def log_starts_at(self, offset: Offset) -> None:
         """The log begins there: what is below is gone."""
+        self._log_start = max(self._log_start, offset)
         gone = self.window.drop_below(offset)
         for run in gone:
             if run.target is ARCHIVING and not run.is_posted:

@@ -199,10 +199,10 @@ class Laws:
     def judge(self, member: str, batches: list[Acknowledgement]) -> ErrorCode:
         before = -1
         for first, last, _ in batches:
-            if last < self.start:
+            if last < self.log_start:
                 continue
-            first = max(first, Offset(self.start))
-            if first <= before:
+            first = max(first, Offset(self.log_start))
+            if first <= before or first < self.start:
                 return ErrorCode.INVALID_RECORD_STATE
             if not self.model:
                 return ErrorCode.INVALID_RECORD_STATE

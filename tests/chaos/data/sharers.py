@@ -20,6 +20,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -75,6 +76,10 @@ ACKNOWLEDGE: Final = {
     RELEASED: AcknowledgeType.RELEASE,
     REJECTED: AcknowledgeType.REJECT,
 }
+JAVA_ENDS: Final = "Error during processing"
+"""How its log begins to tell why the VerifiableShareConsumer ends."""
+LAST_WORDS: Final = 1_000
+"""Characters of that."""
 _ACCEPT, _RENEW = 1, 4
 
 
@@ -261,23 +266,39 @@ class Sharers:
     # -- Java ------------------------------------------------------------------------------------------------------
 
     def _share_in_java(self, name: str) -> None:
-        """Kafka's VerifiableShareConsumer, where its jars are at hand; it tells no delivery counts."""
+        """Kafka's VerifiableShareConsumer, where its jars are at hand; it tells no delivery counts. One that ends by itself is noted with
+        the words it had for it, and another comes."""
         if apache.missing() is not None:  # Maven may take a minute to say so: the others work meanwhile
             return
+        life = 0
+        while not self._is_drained.is_set():
+            life += 1
+            words = self._live_in_java(f"{name}#{life}")
+            if words is not None:
+                self._history.write(Fault(who=f"{name}#{life}", what=words))
+                self._is_drained.wait(1.0)
+
+    def _live_in_java(self, name: str) -> str | None:
+        """One process; returns why it ended by itself, None where it did not."""
         command = apache.java_command(
             "org.apache.kafka.tools.VerifiableShareConsumer",
             *("--bootstrap-server", self._bootstrap, "--topic", KEPT, "--group-id", SHARE_GROUP),
             *("--acknowledgement-mode", "sync"),
-            flags=(*apache.JAVA_FLAGS, apache.LOG_FLAG + "off"),
+            flags=(*apache.JAVA_FLAGS, apache.LOG_FLAG + "error"),
         )
-        environment = apache.java_environment()
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as java:
+        has_ended = threading.Event()
+        with (
+            tempfile.TemporaryFile() as log,
+            subprocess.Popen(
+                command, env=apache.java_environment(), stdout=subprocess.PIPE, stderr=log, text=True
+            ) as java,
+        ):
 
             def end() -> None:
-                self._is_drained.wait()
-                java.send_signal(signal.SIGTERM)
+                while not has_ended.is_set():
+                    if self._is_drained.wait(0.2):
+                        java.send_signal(signal.SIGTERM)
+                        return
 
             ender = threading.Thread(target=end)
             ender.start()
@@ -286,10 +307,14 @@ class Sharers:
             for line in java.stdout:
                 self._note_event(name, before, json.loads(line))
                 before = time.monotonic()
-            if not self._is_drained.is_set():
-                self._history.write(Fault(who=name, what=f"it ended with status {java.wait()}"))
-                self._is_drained.wait()
+            is_asked = self._is_drained.is_set()
+            has_ended.set()
             ender.join()
+            status = java.wait()
+            log.seek(0)
+            said = log.read().decode(errors="replace")
+        last = said.rfind(JAVA_ENDS)
+        return None if is_asked else f"it ended with status {status}: {said[last:][:LAST_WORDS]}"
 
     def _note_event(self, name: str, before: float, event: dict[str, Any]) -> None:
         """before: when the event before this one was read, and what this one tells of had not begun."""

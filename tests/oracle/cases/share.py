@@ -616,7 +616,7 @@ def _say(member: Member, topic: str, is_apart: bool, *ranges: Range) -> Any:
     return member.fetch(topic, acks={0: ranges}, max_bytes=0, max_records=0)
 
 
-@case()
+@case({"*accept again*": "settled-is-settled"})
 def share_acknowledge_types(side: Side) -> Iterator[tuple[str, Any]]:
     for is_apart in (False, True):
         group = f"share-types-{'apart' if is_apart else 'beside'}"
