@@ -84,7 +84,7 @@ class SharePartition:
         be one."""
         self.settings = settings
         self.window = Window(start_offset)
-        self._log_start = 0
+        self._log_start = Offset(0)
         """What is below it went with the log, as far as was told: whoever had it may say what it likes."""
         self._hint = int(start_offset)
         """No offset below it is ready."""
