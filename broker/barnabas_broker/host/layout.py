@@ -11,6 +11,7 @@ By rule, of broker i of n (from 0), where host.properties says
     log.dirs=/a,/b                   /a/broker-ID,/b/broker-ID; so metadata.log.dir
     queued.max.request.bytes, log.cleaner.dedupe.buffer.size, log.cleaner.io.max.bytes.per.second      its share of the host's
     broker.host                      the host's name, if it is not set
+    replica.fetch.wait.max.ms        2000, if it is not set
 The controller has the listeners that controller.listener.names names, as they are written, and the admin and metrics ports before the
 brokers' first, so that a host may grow. `{node.id}` stands for the id in every value, and node.ID.KEY=VALUE wins over every rule.
 """
@@ -40,6 +41,8 @@ ID = "{node.id}"
 NODE_ID, ROLES, LISTENERS, ADVERTISED = "node.id", "process.roles", "listeners", "advertised.listeners"
 LOG_DIRS, METADATA_DIR, LOG_FILE = "log.dirs", "metadata.log.dir", "log.file"
 HOST = "broker.host"
+FETCH_WAIT, FETCH_WAIT_MS = "replica.fetch.wait.max.ms", "2000"
+"""Twice the default: the brokers of hosts follow all others, and at rest these fetches take most of the CPU."""
 ADMIN, METRICS = "admin.listeners", "metrics.listeners"
 REQUEST_BYTES, CLEANER_BYTES = "queued.max.request.bytes", "log.cleaner.dedupe.buffer.size"
 CLEANER_RATE = "log.cleaner.io.max.bytes.per.second"
@@ -115,7 +118,7 @@ def plan_host(properties: Mapping[str, str], *, cores: Sequence[int], host_name:
             raise ConfigError(
                 f"{key}={shared[key]}: two nodes would write and rename one file; write {ID} into its name"
             )
-    brokers = {HOST: host_name} | _share(shared, len(ids))
+    brokers = {HOST: host_name, FETCH_WAIT: FETCH_WAIT_MS} | _share(shared, len(ids))
     nodes = [
         NodePlan(id=node, role=CONTROLLER, properties=_finished(node, _controller(shared, node), own))
         for node in controllers

@@ -87,6 +87,13 @@ def test_a_node_keeps_its_place_when_the_host_grows() -> None:
         assert {key for key in before.properties if before.properties[key] != after.properties[key]} <= shares
 
 
+def test_a_follower_waits_longer_for_an_answer_unless_the_host_says_how_long() -> None:
+    key = "replica.fetch.wait.max.ms"
+    for said, expected in (({}, "2000"), ({key: "700"}, "700")):
+        plan = plan_host(SIMPLE | said, cores=range(2), host_name="h")
+        assert {node.properties[key] for node in plan.nodes if node.is_broker} == {expected}
+
+
 def test_ids_may_be_listed_and_keys_given_to_one_node() -> None:
     plan = plan_host(
         SIMPLE
