@@ -302,6 +302,32 @@ def test_first_segments_without_their_log_files_are_damage(is_clean: bool, lost:
     assert [(each.first_offset, each.end_offset) for each in damages(again)] == list(pairwise(bases[: lost + 1]))
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_first_offset_below_that_of_its_file_is_damage(is_clean: bool, is_sealed: bool) -> None:
+    """Another partition's file, which ends where its own did."""
+    disk = MemoryDisk()
+    for directory, start, counts in ((DIRECTORY, 1, (2, 2, 3)), ("other-0", 0, (2, 2, 2, 2))):
+        log = open_log(
+            disk,
+            directory=directory,
+            log_start_offset=start,
+            config=make_config(segment_bytes=900, index_interval_bytes=4096),
+        )
+        for records in counts:
+            append(log, make_batch(records))
+        assert (log.base_offsets, log.log_end_offset) == ([start], 8)
+        if is_sealed:
+            append(log, make_batch(5))
+        flush(log)
+        log.close()
+    disk.names[path(1, ".log")].content[:] = disk.names[f"other-0/{0:020d}.log"].content
+    again = open_log(disk, is_clean_shutdown=is_clean, recovery_point=log.log_end_offset, log_start_offset=1)
+    assert again.log_end_offset == log.log_end_offset
+    found = [damage for segment in again.segments for damage in segment.damaged]
+    assert [(each.first_offset, each.end_offset) for each in found] == [(1, 2)]
+
+
 def test_indexes_of_segments_before_the_start_go() -> None:
     """Retention was cut short: a start is saved before what lies before it goes."""
     disk = MemoryDisk()

@@ -397,6 +397,10 @@ def _check_clean(
         ):  # whether one is before the last batch: later it could not be told from rot
             start = active.offset_index.position_at_or_before(active.base_offset + last[0] - 1)
         for position, header in active.headers(start):
+            if header.base_offset < end_offset:
+                raise CorruptBatch(
+                    f"{active.file.path} has offset {header.base_offset} at byte {position}, below {end_offset}"
+                )
             if header.base_offset != end_offset and (position > start or not start):
                 active.has_gaps = True
             end_offset, stop = header.next_offset, position + header.size_bytes
