@@ -44,6 +44,8 @@ SHORT_TWICE = (
 )
 Image = tuple[damage.Choice, damage.Damage]
 SHARED_MEMORY = Path("/dev/shm")
+NAMES_MAX = 20_000
+"""Images among which a pattern has to match one: each file with each kind of damage comes many times."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write everything there")
     options = parser.parse_args(arguments)
     is_whole = options.image is not None
+    if options.file is not None and not any(
+        re.search(options.file, str(each)) for each in islice(damage.choices(options.seed), NAMES_MAX)
+    ):
+        parser.error(
+            f"no image matches --file '{options.file}': they are named like '{next(damage.choices(options.seed))}'"
+        )
     content = Content()
     if not is_whole and options.file is None:
         _report_decoders(content)
