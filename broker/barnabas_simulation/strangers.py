@@ -16,6 +16,7 @@ from typing import Any
 from barnabas_coordination.transaction.state import Producer
 from barnabas_quorum.records_security import AclOperation, AclPermission, AclResourceType
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S, ListenerCalls
+from barnabas_simulation.faults import LATE_S
 from barnabas_simulation.group_members import PATIENCE_S as MEMBER_PATIENCE_S
 from barnabas_simulation.group_members import GroupMembers
 from barnabas_simulation.listener_laws import (
@@ -238,6 +239,7 @@ class Listening:
             else:
                 taken = DeleteAclsFilter(AclResourceType.TOPIC, self._topic, LITERAL, "User:guest", "*", operation, 3)
                 await self._insist(DeleteAclsRequest(filters=[taken]), lambda answer: answer.filter_results)
+        await asyncio.sleep(LATE_S)  # a request that takes a right may have been doubled
         for operation in GUEST:
             await self._give(operation)
         self._busy -= 1

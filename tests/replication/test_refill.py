@@ -154,6 +154,26 @@ async def test_a_deleted_key_stays_deleted_though_who_was_away_leads(tmp_path: P
         await eventually(lambda: not names_beside(cluster[3]))
 
 
+async def test_a_leader_that_doubts_more_than_is_committed_fills_who_it_waits_for(tmp_path: Path) -> None:
+    """Alone in the ISR, below min.insync.replicas: its high watermark stands still until the replica is there."""
+    async with cluster_with_a_stale_replica(tmp_path, start=False) as (cluster, marks):
+        await cluster[2].stop()
+        cluster.controller.register(2, is_fenced=True)
+        cluster.controller.change("t", isr=(1,))
+        log = cluster[1].partition("t").log
+        assert cluster[1].manager is not None
+        settings = {"t": replace(COMPACTED, min_insync_replicas=2)}
+        cluster[1].manager.apply_delta(None, cluster.controller.image, settings=settings)
+        await cluster[1].produce("t", keyed("late", "1"), acks=1)
+        log.forgotten.publish(log.log_end_offset)  # as a start does that finds no file
+        assert cluster[1].partition("t").high_watermark < log.log_end_offset
+        await cluster[3].start()
+        marks.listen(cluster[3])
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 3))
+        await eventually(lambda: cluster[1].partition("t").high_watermark == log.log_end_offset)
+        assert read_keys(cluster[3]) == {"kept": "1", "changed": "19", "late": "1"}
+
+
 async def test_before_the_feature_level_it_is_as_in_kafka(tmp_path: Path) -> None:
     async with cluster_with_a_stale_replica(tmp_path, level=METADATA_VERSION_COMPACTION) as (cluster, marks):
         await eventually(lambda: 3 in cluster.controller.registration("t").isr)

@@ -104,8 +104,9 @@ async def fill_anew(
 
 def _goal_of(partition: Partition, fetched: FetchedPartition, epoch: Epoch) -> _Goal:
     below = max(fetched.forgotten_below, Offset(0))
-    # What is not below the leader's high watermark yet comes with the next fetches of a follower.
-    end = max(fetched.high_watermark, below, partition.log.log_start_offset)
+    # The rest comes with the next fetches of a follower, as a copy still. A leader that doubts what it has forgotten names its log's end:
+    # its high watermark may wait for this replica to be in sync.
+    end = max(fetched.high_watermark, partition.log.log_start_offset)
     return _Goal(Copied(epoch, below), max(fetched.log_start_offset, Offset(0)), end)
 
 
