@@ -86,11 +86,14 @@ def commit_often(cluster: LocalCluster, topic: str, *, first: int) -> dict[str, 
     return last
 
 
-def committed(cluster: LocalCluster, topic: str, groups: tuple[str, ...] = GROUPS) -> dict[str, list[int]]:
-    """What groups committed; what a transaction that is open would commit is not waited for."""
+def committed(
+    cluster: LocalCluster, topic: str, groups: tuple[str, ...] = GROUPS, *, isolation: str = "read_uncommitted"
+) -> dict[str, list[int]]:
+    """What groups committed. With read_committed what a transaction would commit is waited for: its end is answered before its markers
+    are written."""
     found: dict[str, list[int]] = {}
     for group in groups:
-        member = consumer(cluster, group, isolation="read_uncommitted")
+        member = consumer(cluster, group, isolation=isolation)
         try:
             answer = member.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
             found[group] = [each.offset for each in answer]
@@ -249,14 +252,14 @@ def test_transactions_go_on_after_their_topics_were_compacted(cluster: LocalClus
             found = committed(cluster, "read", (*names, "open"))
             assert [found[name][0] for name in (*names, "open")] == [38, 38, -1001]
         still_open.commit_transaction(60)
-        assert committed(cluster, "read", ("open",))["open"][0] == 7
+        assert committed(cluster, "read", ("open",), isolation="read_committed")["open"][0] == 7
         assert sorted(read_committed(cluster)) == sorted([*wanted, b"of the open one"])
         # The coordinator knows the epochs still: who took an id over fences whom it took it from.
         heir = begin(cluster, names[0])
         with pytest.raises(KafkaException):
             copy_often(producers[names[0]], groups[names[0]], "fenced", first=0, count=1)
         copy_often(heir, groups[names[0]], names[0], first=39, count=1)
-        assert committed(cluster, "read", names[:1])[names[0]][0] == 40
+        assert committed(cluster, "read", names[:1], isolation="read_committed")[names[0]][0] == 40
         assert metric(cluster, "log_damage_found_total") == metric(cluster, "log_cleaner_uncleanable_logs") == 0
         for member in groups.values():
             member.close()
