@@ -313,8 +313,9 @@ class Sharers:
             status = java.wait()
             log.seek(0)
             said = log.read().decode(errors="replace")
-        last = said.rfind(JAVA_ENDS)
-        return None if is_asked else f"it ended with status {status}: {said[last:][:LAST_WORDS]}"
+        told = said.rfind(JAVA_ENDS)
+        words = said[told:][:LAST_WORDS] if told >= 0 else said[-LAST_WORDS:]
+        return None if is_asked else f"it ended with status {status}: {words or 'it said nothing'}"
 
     def _note_event(self, name: str, before: float, event: dict[str, Any]) -> None:
         """before: when the event before this one was read, and what this one tells of had not begun."""
