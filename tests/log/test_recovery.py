@@ -305,7 +305,7 @@ def test_first_segments_without_their_log_files_are_damage(is_clean: bool, lost:
 @pytest.mark.parametrize("is_sealed", [False, True])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_first_offset_below_that_of_its_file_is_damage(is_clean: bool, is_sealed: bool) -> None:
-    """Another partition's file, which ends where its own did."""
+    """The file is another partition's, and ends at the same offset as the one that it replaces."""
     disk = MemoryDisk()
     for directory, start, counts in ((DIRECTORY, 1, (2, 2, 3)), ("other-0", 0, (2, 2, 2, 2))):
         log = open_log(

@@ -45,7 +45,7 @@ SHORT_TWICE = (
 Image = tuple[damage.Choice, damage.Damage]
 SHARED_MEMORY = Path("/dev/shm")
 NAMES_MAX = 20_000
-"""Images among which a pattern has to match one: each file with each kind of damage comes many times."""
+"""A pattern that matches none of so many images matches none at all: each file comes with each kind of damage many times among them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -154,8 +154,10 @@ async def test_a_deleted_key_stays_deleted_though_who_was_away_leads(tmp_path: P
         await eventually(lambda: not names_beside(cluster[3]))
 
 
-async def test_a_leader_that_doubts_more_than_is_committed_fills_who_it_waits_for(tmp_path: Path) -> None:
-    """Alone in the ISR, below min.insync.replicas: its high watermark stands still until the replica is there."""
+async def test_a_leader_that_doubts_what_it_has_forgotten_fills_the_replica_its_high_watermark_waits_for(
+    tmp_path: Path,
+) -> None:
+    """Alone in the ISR, below min.insync.replicas, its high watermark cannot move until the replica joins."""
     async with cluster_with_a_stale_replica(tmp_path, start=False) as (cluster, marks):
         await cluster[2].stop()
         cluster.controller.register(2, is_fenced=True)

@@ -216,14 +216,13 @@ class PartitionHistory:
     def on_asked(self, epoch: int, member: str, offset: int, how: str, *, now_ms: int) -> bool:
         """An acknowledgement came and is not refused; returns whether it will count once it is kept."""
         term = self.terms[epoch]
+        where = f"{self.name}: {how} of {offset} by {member} in term {epoch}"
         if offset < term.start:
-            where = f"{self.name}: {how} of {offset} by {member} in term {epoch}"
             require(offset < self.log.start, "S6", f"{where} is not refused, and the start offset is {term.start}")
             return False  # taken, and without effect
         lock = term.locks.get(offset)
         if lock is None and not self.has_record(offset):
             return False
-        where = f"{self.name}: {how} of {offset} by {member} in term {epoch}"
         require(lock is not None and lock.member == member, "S6", f"{where} counts, and it is held by {lock}")
         assert lock is not None
         require(lock.until_ms + self.rules.slack_ms >= now_ms, "S6", f"{where} counts {now_ms - lock.until_ms} ms late")

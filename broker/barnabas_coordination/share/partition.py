@@ -85,7 +85,7 @@ class SharePartition:
         self.settings = settings
         self.window = Window(start_offset)
         self._log_start = Offset(0)
-        """What is below it went with the log, as far as was told: whoever had it may say what it likes."""
+        """Where the log begins, as far as log_starts_at told. An acknowledgement of what lies below changes nothing and is not refused."""
         self._hint = int(start_offset)
         """No offset below it is ready."""
         self._alarms: list[tuple[int, int, int]] = []

@@ -77,9 +77,9 @@ ACKNOWLEDGE: Final = {
     REJECTED: AcknowledgeType.REJECT,
 }
 JAVA_ENDS: Final = "Error during processing"
-"""How its log begins to tell why the VerifiableShareConsumer ends."""
+"""With these words the log of a VerifiableShareConsumer begins to say why it ends."""
 LAST_WORDS: Final = 1_000
-"""Characters of that."""
+"""Characters of its log that are noted."""
 _ACCEPT, _RENEW = 1, 4
 
 
@@ -266,8 +266,8 @@ class Sharers:
     # -- Java ------------------------------------------------------------------------------------------------------
 
     def _share_in_java(self, name: str) -> None:
-        """Kafka's VerifiableShareConsumer, where its jars are at hand; it tells no delivery counts. One that ends by itself is noted with
-        the words it had for it, and another comes."""
+        """Kafka's VerifiableShareConsumer, where its jars are at hand; it tells no delivery counts. When it ends by itself, that is
+        noted with the end of its log, and another process is started."""
         if apache.missing() is not None:  # Maven may take a minute to say so: the others work meanwhile
             return
         life = 0
