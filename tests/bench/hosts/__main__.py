@@ -4,8 +4,8 @@ May touch:  processes it starts, the files it is named.    Must not touch: broke
 Invariants: exit status 1 where a goal was missed, an acknowledged record was lost or a record failed.
 Read next:  cost.py, rest.py, loss.py.
 
-    python -m tests.bench.hosts [--only cost|rest|loss] [--rounds 3] [--steps 1 2 4] [--rows PREFIX …] [--hosts 3] [--brokers 16]
-                                [--by-exec] [--kills 6] [--json FILE]
+    python -m tests.bench.hosts [--only cost|rest|loss] [--rounds 3] [--steps 1 2 4] [--rows PREFIX …] [--apart] [--hosts 3]
+                                [--brokers 16] [--by-exec] [--kills 6] [--json FILE]
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ def main() -> int:
     parser.add_argument(
         "--rows", nargs="*", default=[], metavar="PREFIX", help="rows of cost whose names begin so; default all"
     )
+    parser.add_argument(
+        "--apart", action="store_true", help="cost beside as many clusters of one broker each, not beside one broker"
+    )
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=16, help="of each host at rest")
     parser.add_argument(
@@ -61,7 +64,7 @@ def main() -> int:
     try:
         if "cost" in options.only:
             rows = [row for row in cost.ROWS if not options.rows or row.name.startswith(tuple(options.rows))]
-            costs = cost.measure(options.rounds, sorted(options.steps), rows)
+            costs = cost.measure(options.rounds, sorted(options.steps), rows, is_apart=options.apart)
             found["cost"] = costs.as_json()
             missed += costs.missed()
             tables.append(costs.table())

@@ -13,6 +13,9 @@ measured without a correction stands beside it.
 Side by side. The fewest brokers that have room for the replicas run all the time, and take their turn right before or after the many: what
 else runs on the machine, and how the host shares it out, changes within a minute. A ratio is the median of the pairs' own.
 
+Apart. Several brokers keep every core of this machine busy, one does not, and a core whose neighbour is busy does less for its time. With
+`is_apart` the other side is as many clusters of one broker each, which share the machine in the same way and nothing else.
+
 The sum for sixteen cores is worked out, not measured: it leaves out clients (they have other machines), the network, the memory's
 bandwidth and the disk.
 """
@@ -22,8 +25,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from tests.bench.blaster import Blast, Target, blast, drain, settle
@@ -138,8 +143,10 @@ class Costs:
             "|---|---|---|---|---|---|---|---|",
         ]
         for row, steps in self.found.items():
-            few = [pair.few for pairs in steps.values() for pair in pairs]
-            lines.append(_line(row, few, ""))
+            beside: dict[int, list[Cost]] = {}
+            for pair in chain(*steps.values()):
+                beside.setdefault(pair.few.brokers, []).append(pair.few)
+            lines += [_line(row, costs, "") for costs in beside.values()]
             for brokers, pairs in sorted(steps.items()):
                 ratios = self.ratios(row, brokers)
                 words = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
@@ -181,23 +188,28 @@ def _line(row: str, costs: Sequence[Cost], ratio: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def measure(rounds: int, steps: Sequence[int], rows: Sequence[CostRow]) -> Costs:
-    """All of it."""
+def measure(rounds: int, steps: Sequence[int], rows: Sequence[CostRow], *, is_apart: bool = False) -> Costs:
+    """All of it. is_apart: beside as many clusters of one broker each, in rows with one replica; else beside the fewest brokers."""
     costs = Costs()
-    with Hosts(1, 1) as one, Hosts(1, REPLICAS) as three:
-        for brokers in steps:
-            with Hosts(1, brokers) as many:
-                rests = {id(each): rest_of(each) for each in (one, three, many)}
-                for number in range(rounds):
-                    for row in rows:
-                        few = one if row.replicas == 1 else three
-                        if brokers <= len(few.broker_ids):
-                            continue
-                        turns = (many, few) if number % 2 else (few, many)
-                        seen = {id(each): _measure_row(each, row, rests[id(each)]) for each in turns}
-                        pair = Pair(seen[id(few)], seen[id(many)])
-                        costs.add(row.name, brokers, pair)
-                        print(_said(row, number, pair), flush=True)
+    for brokers in steps:
+        with ExitStack() as running:
+
+            def start(clusters: int, brokers: int, running: ExitStack = running) -> list[Hosts]:
+                return [running.enter_context(Hosts(1, brokers)) for _ in range(clusters)]
+
+            many = start(1, brokers)
+            beside = {1: start(brokers, 1)} if is_apart else {1: start(1, 1), REPLICAS: start(1, REPLICAS)}
+            rests = {id(each): rest_of(each[0]) for each in (many, *beside.values())}
+            for number in range(rounds):
+                for row in rows:
+                    few = beside.get(row.replicas)
+                    if few is None or (not is_apart and brokers <= row.replicas):
+                        continue
+                    turns = (many, few) if number % 2 else (few, many)
+                    seen = {id(each): _measure_row(each, row, rests[id(each)]) for each in turns}
+                    pair = Pair(seen[id(few)], seen[id(many)])
+                    costs.add(row.name, brokers, pair)
+                    print(_said(row, number, pair), flush=True)
     return costs
 
 
@@ -219,34 +231,33 @@ def rest_of(hosts: Hosts) -> float:
     return (cpu_s(pids) - before) / (time.perf_counter() - began) / len(pids)
 
 
-def _measure_row(hosts: Hosts, row: CostRow, rest: float) -> Cost:
-    replicas = assignment(hosts.broker_ids, replicas=row.replicas)
-    pids = hosts.pids("broker")
+def _measure_row(clusters: Sequence[Hosts], row: CostRow, rest: float) -> Cost:
+    pids = [pid for hosts in clusters for pid in hosts.pids("broker")]
     cpu, rested, seconds, size_bytes = 0.0, 0.0, 0.0, 0
-    for _ in range(max(1, RUNS_AT_LEAST // len(replicas))):
-        topic = hosts.create(replicas)
-        targets = [
-            Target(HOST, hosts.kafka_port(leader), make_produce(row.load, topic, index, acks=-1))
-            for index, (leader, *_) in enumerate(replicas)
-        ]
+    for _ in range(max(1, RUNS_AT_LEAST // (PARTITIONS * len(pids)))):
+        topics, targets, reads = [], [], []
+        for hosts in clusters:
+            replicas = assignment(hosts.broker_ids, replicas=row.replicas)
+            topics.append(topic := hosts.create(replicas))
+            for index, (leader, *_) in enumerate(replicas):
+                target = Target(HOST, hosts.kafka_port(leader), make_produce(row.load, topic, index, acks=-1))
+                targets.append(target)
+                reads.append(([hosts.pid_of(leader)], partial(_read, target, topic, index)))
         settle(targets)
         frame = targets[0].frame
         each = row.partition_bytes // frame.value_bytes
-        with MemoryAtHand(hosts.directory, each * len(targets) * frame.batch_bytes * row.replicas):
+        with MemoryAtHand(clusters[0].directory, each * len(targets) * frame.batch_bytes * row.replicas):
             runs = [_timed(pids, partial(blast, targets, requests=each * len(targets), window=row.window))]
         if row.is_fetched:
-            runs = [
-                _timed([hosts.pid_of(leader)], partial(_read, target, topic, index, each))
-                for index, (target, (leader, *_)) in enumerate(zip(targets, replicas, strict=True))
-                for _ in range(READS)
-            ]
+            runs = [_timed(read_from, partial(read, each)) for read_from, read in reads for _ in range(READS)]
         counted = 1 if row.is_fetched else len(pids)
         for used, result in runs:
             cpu += used
             rested += rest * counted * result.seconds
             seconds += result.seconds
             size_bytes += result.bytes
-        hosts.delete(topic)
+        for hosts, topic in zip(clusters, topics, strict=True):
+            hosts.delete(topic)
     megabytes = size_bytes / 1e6
     return Cost(len(pids), cpu * 1e3 / megabytes, (cpu - rested) * 1e3 / megabytes, rest, megabytes / seconds)
 

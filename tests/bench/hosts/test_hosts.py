@@ -35,6 +35,19 @@ def test_a_ratio_is_the_median_of_the_pairs_own_and_a_goal_is_judged_by_it() -> 
     assert json.loads(json.dumps(costs.as_json()))["produce"]["8"][0]["ratio"] == pytest.approx(1.2)
 
 
+def test_clusters_apart_have_a_line_for_each_number_of_them() -> None:
+    costs = Costs()
+    costs.add("produce", 2, Pair(cost(2, 1.0), cost(2, 1.1)))
+    costs.add("produce", 4, Pair(cost(4, 2.0), cost(4, 2.0)))
+    lines = [line.split("|")[2:7:4] for line in costs.table().splitlines()[2:]]
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["2", ""],
+        ["4", ""],
+        ["2", "1.10 (1.10–1.10)"],
+        ["4", "1.00 (1.00–1.00)"],
+    ]
+
+
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (16, 1), (3, 3), (4, 3), (16, 3)])
 def test_every_broker_leads_as_many_and_follows_as_many(brokers: int, replicas: int) -> None:
     found = assignment(list(range(brokers)), replicas=replicas)
