@@ -312,6 +312,7 @@ class StreamsLife(ConsumerLife):
             group_id=GROUP,
             member_id=self.me.name,
             member_epoch=epoch,
+            instance_id=self.me.instance,
             endpoint_information_epoch=-1,
             active_tasks=[TaskIds(SUBTOPOLOGY, parts)] if parts else [],
             standby_tasks=[TaskIds(SUBTOPOLOGY, copies)] if copies else [],

@@ -104,7 +104,10 @@ class Member:
         named = name or f"member-{self._number}-{self._run.loop.time():.6f}"
         me = Membership(named, self.instance)
         if group.trouble.is_streams:
-            me.process = f"process {self._number // 2}" if group.trouble.standbys else f"process of {named}"
+            # a process keeps its id beside its stores, so an instance that is started again has the one that it had
+            me.process = (
+                f"process {self._number // 2}" if group.trouble.standbys else f"process of {self.instance or named}"
+            )
             return StreamsLife(*place, me, doubles=self._doubles)
         pattern = PATTERNS[self._number % len(PATTERNS)] if group.trouble.find_every_s else None
         return ConsumerLife(*place, me, doubles=self._doubles, pattern=pattern)

@@ -368,12 +368,9 @@ class Swarm:
         # What came later is drawn last, and in many seeds is nothing: those are what they were before.
         if is_streams and (standbys := random.choice([0, 0, 1, 2])):
             members = replace(members, standbys=standbys, grow_every_s=0.0)  # a changelog does not grow
-        elif not is_streams:
-            members = replace(
-                members,
-                static=random.choice([0.0, 0.0, 0.5, 1.0]),
-                find_every_s=random.choice([0.0, 0.0, 1.0]),
-            )
+        members = replace(members, static=random.choice([0.0, 0.0, 0.5, 1.0]))
+        if not is_streams:
+            members = replace(members, find_every_s=random.choice([0.0, 0.0, 1.0]))
         if members.static or members.find_every_s or members.standbys:  # a batch has all of a group that migrates
             drawn = replace(drawn, logs=replace(drawn.logs, segment_bytes=max(drawn.logs.segment_bytes, 3000)))
         return replace(drawn, members=members)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,13 +126,13 @@ def _a_session_ends_although_the_member_beats(patch: pytest.MonkeyPatch) -> None
 # ---- who an instance id is ------------------------------------------------------------------------------------------
 
 
-def _who_leaves_for_a_while_is_removed(patch: pytest.MonkeyPatch) -> None:
-    original = fencing.leave
+def _who_leaves_for_a_while_is_removed(patch: pytest.MonkeyPatch, rules: Any = fencing) -> None:
+    original = rules.leave
 
     def leave(group: Any, request: Any, *rest: Any) -> CoordinatorResult:
         return original(group, replace(request, epoch=LEAVES), *rest)
 
-    patch.setattr(fencing, "leave", leave)
+    patch.setattr(rules, "leave", leave)
 
 
 def _a_live_member_is_replaced(patch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def _a_live_member_is_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(heartbeat.Step, "_find_static", find_static)
 
 
-def _who_returns_has_no_target(patch: pytest.MonkeyPatch) -> None:
+def _who_returns_has_no_target(patch: pytest.MonkeyPatch, steps: Any = heartbeat) -> None:
     original = led_group.replace_static
 
     def replace_static(group: Any, *rest: Any) -> Any:
@@ -154,7 +155,7 @@ def _who_returns_has_no_target(patch: pytest.MonkeyPatch) -> None:
         draft.targets.clear()
         return draft
 
-    patch.setattr(heartbeat, "replace_static", replace_static)
+    patch.setattr(steps, "replace_static", replace_static)
 
 
 def _who_was_replaced_commits_by_its_instance_id(patch: pytest.MonkeyPatch) -> None:
@@ -349,6 +350,18 @@ def _each_member_counts_as_a_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams_target, "assign", assign)
 
 
+def _a_live_member_of_streams_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    original = streams_heartbeat.Step.find
+
+    def find(self: streams_heartbeat.Step) -> Any:
+        present_id = self.group.static_members.get(self.request.instance_id or "")
+        if present_id is None or self.request.epoch != JOINS:
+            return original(self)
+        return self._replace(self.group.members[present_id])
+
+    patch.setattr(streams_heartbeat.Step, "find", find)
+
+
 STREAMS_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a task is given before another member gives it up", _a_task_is_given_before_it_is_given_up, True),
     ("a task to be given up counts as given up", _a_task_to_be_given_up_counts_as_given_up, False),
@@ -356,6 +369,17 @@ STREAMS_BUGS: tuple[tuple[str, Plant, bool], ...] = (
     ("a task is given beside its standby", _a_task_is_given_beside_its_standby, False),
     ("each member counts as a process", _each_member_counts_as_a_process, False),
     ("a new coordinator of Streams gives no time", _a_new_coordinator_of_streams_gives_no_time, False),
+    (
+        "a static member of Streams that leaves for a while is removed",
+        partial(_who_leaves_for_a_while_is_removed, rules=streams_fencing),
+        False,
+    ),
+    ("a live static member of Streams is replaced", _a_live_member_of_streams_is_replaced, False),
+    (
+        "a static member of Streams that returns has no target",
+        partial(_who_returns_has_no_target, steps=streams_heartbeat),
+        False,
+    ),
 )
 """The same, for where the members are of Streams."""
 TOLD_BUGS = (
