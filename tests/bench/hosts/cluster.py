@@ -133,6 +133,8 @@ class Hosts:
 
     def __init__(self, hosts: int, brokers: int, *, by_exec: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))  # sockets need a short path
+        self.is_kept = False
+        """Whether what the hosts have written stays at the end, for whoever is to look into it."""
         self.brokers_per_host = brokers
         base = _find_ports(PORTS_SPAN)
         self._base = base
@@ -191,10 +193,13 @@ class Hosts:
         self.close()
 
     def close(self) -> None:
-        """Kill what runs, and remove what it has written."""
+        """Kill what runs, and remove what it has written unless that is to be kept."""
         for host in self.hosts:
             host.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.is_kept:
+            print(f"kept, to be looked into: {self.directory}", flush=True)
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def broker_ids(self) -> list[int]:

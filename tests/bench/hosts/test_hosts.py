@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -76,6 +77,16 @@ def test_losses_are_clean_only_when_judged() -> None:
     losses = Losses(gaps_s=[1.0, 3.0, 2.0], led=[4, 4, 4], starts_s=[5.0, 5.0, 8.0])
     assert not losses.is_clean
     assert losses.table().splitlines()[-1] == "| median; worst | | 2.00; 3.00 | 5.00; 8.00 |"
+
+
+def test_what_hosts_have_written_stays_where_it_is_to_be_looked_into() -> None:
+    for is_kept in (False, True):
+        hosts = Hosts(1, 1)
+        (hosts.directory / "h1" / "log").touch()
+        hosts.is_kept = is_kept
+        hosts.close()
+        assert hosts.directory.exists() is is_kept
+        shutil.rmtree(hosts.directory, ignore_errors=True)
 
 
 @pytest.mark.parametrize("by_exec", [False, True])
