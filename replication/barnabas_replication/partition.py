@@ -62,8 +62,13 @@ from barnabas_wire.kafka.ids import (
     TopicPartition,
     Uuid,
 )
+from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader
 
 logger = logging.getLogger(__name__)
+
+PIPELINED_MS = 1_000
+"""After a batch was refused for a reason that passes, here or by the former leader, it comes again within this time; those that its
+producer had sent behind it may come before."""
 
 
 class Partition:
@@ -95,6 +100,7 @@ class Partition:
         "log",
         "missed_below",
         "partition_epoch",
+        "passing_refusal",
         "proposal",
         "remotes",
         "repeats",
@@ -149,6 +155,8 @@ class Partition:
         self.storage_error: KafkaError | None = None
         self.append_refusal: KafkaError | None = None
         """Why a leader takes no records: its disk failed, or has no room. One look per append covers both."""
+        self.passing_refusal: tuple[KafkaError, int] | None = None
+        """Why batches were refused that their producers send again, and until when (ms) they may."""
         self.is_corrupt = False
         self.has_space = True
         self.faulty_replicas: frozenset[BrokerId] = frozenset()
@@ -307,6 +315,12 @@ class Partition:
         """The refusal of what only the leader does."""
         return NotLeaderOrFollower(f"broker {self.cluster.broker_id} does not lead {self.topic_partition}")
 
+    def led_anew(self) -> NotLeaderOrFollower:
+        """The refusal of a batch that has come to a new leader before the one that it follows."""
+        return NotLeaderOrFollower(
+            f"{self.topic_partition} is led anew, and what the producer sent before is not here: send it again, in order"
+        )
+
     # ------------------------------------------------------------------ the leader's writes
 
     def append_as_leader(
@@ -331,9 +345,35 @@ class Partition:
                 f"{self.topic_partition} has {len(self.isr.committed)} in-sync replicas, min.insync.replicas asks for "
                 f"{self.min_isr}"
             )
+        if self.passing_refusal is not None and not is_internal:
+            self._refuse_what_follows(batches)
         return self.log.tail.append_as_leader(
             batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
         )
+
+    def expect_again(self, error: KafkaError, now_ms: int) -> None:
+        """Batches were refused with an error that passes, and will come again."""
+        error.with_traceback(None)  # its frames hold the request
+        if error.is_retriable and (self.passing_refusal is None or self.passing_refusal[0] is not error):
+            self.passing_refusal = error, now_ms + PIPELINED_MS
+
+    def _refuse_what_follows(self, batches: Buffer) -> None:
+        """Refuse a batch that follows one that was refused, for the same reason: its producer sends both again, in order.
+
+        Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, or takes the batch where it does not know the producer. librdkafka, which may send
+        such a batch to a new leader before the one that the former leader refused, takes a new epoch then, and sends again in
+        it what other partitions have already: there it is twice.
+        """
+        assert self.passing_refusal is not None, "a batch was refused"
+        error, until_ms = self.passing_refusal
+        if self.cluster.now_ms() >= until_ms:
+            self.passing_refusal = None
+        elif len(batches) >= HEADER_BYTES:  # else the log refuses it
+            header = BatchHeader._make(HEADER.unpack_from(batches))
+            if header.producer_id >= 0 and self.log.producers.misses_before(
+                header.producer_id, header.producer_epoch, header.base_sequence
+            ):
+                raise error
 
     def on_durable_end_advance(self, *, now_ms: int) -> None:
         """The leader's own log is durable further than before."""

@@ -291,6 +291,15 @@ class ProducerState:
             f"producer {producer_id} epoch {epoch}: sequence {first_sequence} arrived, {expected} is next"
         )
 
+    def misses_before(self, producer_id: int, epoch: int, first_sequence: int) -> bool:
+        """Whether batches of the producer that come before that sequence are not here. One that is unknown may have written them long
+        ago."""
+        entry = self._producers.get(producer_id)
+        if entry is None or epoch > entry.epoch or not entry.batches:
+            return first_sequence != 0
+        ahead = (first_sequence - entry.batches[-1].last_sequence - 1) & SEQUENCE_MAX
+        return epoch == entry.epoch and 0 < ahead <= SEQUENCE_MAX // 2
+
     def update(
         self,
         *,

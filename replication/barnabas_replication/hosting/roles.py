@@ -54,6 +54,8 @@ def lead(
             return
         partition.is_leader = True
         _begin_epoch(partition, registration, now_ms)
+        if epoch:  # the former leader has sent away those whose batches were not committed
+            partition.expect_again(partition.led_anew(), now_ms)
         # Fetches parked in an earlier epoch learn of the new one; produces stay, their records are still ours.
         partition.follower_fetches.wake()
         partition.consumer_fetches.wake()

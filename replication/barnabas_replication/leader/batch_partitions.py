@@ -86,6 +86,7 @@ class BatchPartitions:
         start = NO_OFFSET
         if partition is not None:
             partition.traffic.append_errors += 1
+            partition.expect_again(error, self._hosted.now_ms())
             if not isinstance(error, APPEND_ERRORS_WITHOUT_START):
                 start = partition.log.log_start_offset
         return AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint)

@@ -170,7 +170,7 @@ class BatchWork:
         loop = asyncio.get_running_loop()
         if self._waiting_bytes + size_bytes > WAITING_BYTES_MAX and self._waiting_bytes:
             busy = RequestTimedOut("the broker opens and recompresses as many batches as it can; send it again")
-            loop.call_soon(respond, [AppendOutcome(topic, number, busy) for topic, number, _ in entries])
+            loop.call_soon(respond, [self._partitions.refused(topic, number, busy) for topic, number, _ in entries])
             return True
         if is_drawn:  # and taken: one that has to come again is looked at then
             scrutiny.draw(self._random, has_looked=any(task is not None and task.is_opened for task in tasks))  # type: ignore[union-attr]
