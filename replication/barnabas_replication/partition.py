@@ -354,7 +354,7 @@ class Partition:
     def expect_again(self, error: KafkaError, now_ms: int) -> None:
         """Batches were refused with an error that passes, and will come again."""
         error.with_traceback(None)  # its frames hold the request
-        if error.is_retriable and (self.passing_refusal is None or self.passing_refusal[0] is not error):
+        if self.passing_refusal is None or self.passing_refusal[0] is not error:
             self.passing_refusal = error, now_ms + PIPELINED_MS
 
     def _refuse_what_follows(self, batches: Buffer) -> None:

@@ -1,20 +1,24 @@
-"""Batches that a producer had sent behind one that was refused: refused for the same reason, so that both come again in order."""
+"""Batches that a producer had sent behind one that was found: refused for the same reason, so that both come again in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from barnabas_log.errors import OutOfOrderSequence
 from barnabas_log.tail.producer_state import SEQUENCE_MAX, ProducerState
 from barnabas_replication.errors import NotEnoughReplicas, NotLeaderOrFollower
+from barnabas_replication.leader.batch_partitions import BatchPartitions
 from barnabas_replication.partition import PIPELINED_MS
+from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
 from tests.support.logs import NOW_MS, make_batch
-from tests.support.replicas import PartitionBench
+from tests.support.replicas import TP, PartitionBench
 
 
 @pytest.fixture
@@ -30,8 +34,16 @@ def send(bench: PartitionBench, sequence: int, *, producer: int = 7, epoch: int 
     try:
         bench.partition.append_as_leader(batch, is_all_acks=True, clock_ms=NOW_MS)
     except KafkaError as error:
-        bench.partition.expect_again(error, bench.host.time_ms)
+        refused(bench, error)
         raise
+
+
+def refused(bench: PartitionBench, error: KafkaError) -> None:
+    """As when Appends answers a batch with that."""
+    hosted: Any = SimpleNamespace(
+        partitions={tuple(TP): bench.partition}, now_ms=lambda: bench.host.time_ms, leader_hint=lambda *_: None
+    )
+    BatchPartitions(hosted, Stats()).refused(*TP, error)
 
 
 def led_anew(bench: PartitionBench) -> None:
@@ -71,7 +83,7 @@ def test_the_first_leader_of_a_partition_expects_nothing(bench: PartitionBench) 
 def test_what_follows_a_refused_batch_is_refused_for_the_same_reason(bench: PartitionBench) -> None:
     bench.lead(leader_epoch=0)
     send(bench, 0)
-    bench.partition.expect_again(NotEnoughReplicas("too few"), bench.host.time_ms)
+    refused(bench, NotEnoughReplicas("too few"))
     with pytest.raises(NotEnoughReplicas, match="too few"):
         send(bench, 2)
     send(bench, 1)
@@ -97,12 +109,12 @@ def test_a_producer_that_a_new_leader_does_not_know_begins_with_its_first_record
 
 def test_a_refusal_keeps_no_request(bench: PartitionBench) -> None:
     led_anew(bench)
-    with pytest.raises(NotLeaderOrFollower) as refused:
+    with pytest.raises(NotLeaderOrFollower) as found:
         send(bench, 3)
     assert bench.partition.passing_refusal is not None
-    assert bench.partition.passing_refusal[0] is refused.value
-    bench.partition.expect_again(refused.value, bench.host.time_ms)
-    assert refused.value.__traceback__ is None
+    assert bench.partition.passing_refusal[0] is found.value
+    refused(bench, found.value)
+    assert found.value.__traceback__ is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from barnabas_replication.errors import InternalTopic, NotLeaderOrFollower
 from barnabas_replication.hosting.hosted import HostedPartitions
 from barnabas_replication.requests import AppendOutcome, Buffer
 from barnabas_replication.stats import Stats
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import RETRIABLE_CODES, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Uuid
 from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatch
 
@@ -86,7 +86,8 @@ class BatchPartitions:
         start = NO_OFFSET
         if partition is not None:
             partition.traffic.append_errors += 1
-            partition.expect_again(error, self._hosted.now_ms())
+            if error.code in RETRIABLE_CODES:  # no call for any other: one request may bring thousands
+                partition.expect_again(error, self._hosted.now_ms())
             if not isinstance(error, APPEND_ERRORS_WITHOUT_START):
                 start = partition.log.log_start_offset
         return AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint)
