@@ -17,6 +17,7 @@ from barnabas_replication.partition import PIPELINED_MS
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.records.batch import CorruptBatch
 from tests.support.logs import NOW_MS, make_batch
 from tests.support.replicas import TP, PartitionBench
 
@@ -95,6 +96,14 @@ def test_what_follows_a_refused_batch_is_refused_for_the_same_reason(bench: Part
     with pytest.raises(OutOfOrderSequence):
         send(bench, 5)
     assert bench.partition.passing_refusal is None, "that refusal does not pass"
+
+
+def test_a_client_that_sends_damaged_batches_has_none_of_another_refused(bench: PartitionBench) -> None:
+    bench.lead(leader_epoch=0)
+    refused(bench, CorruptBatch("the batch's checksum is wrong"))
+    send(bench, 5)
+    with pytest.raises(OutOfOrderSequence):
+        send(bench, 7)
 
 
 def test_a_producer_that_a_new_leader_does_not_know_begins_with_its_first_record(bench: PartitionBench) -> None:

@@ -19,7 +19,7 @@ from barnabas_replication.errors import InternalTopic, NotLeaderOrFollower
 from barnabas_replication.hosting.hosted import HostedPartitions
 from barnabas_replication.requests import AppendOutcome, Buffer
 from barnabas_replication.stats import Stats
-from barnabas_wire.kafka.errors import RETRIABLE_CODES, KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Uuid
 from barnabas_wire.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatch
 
@@ -34,6 +34,17 @@ APPEND_ERRORS_WITHOUT_START = (
     StorageFailed,
 )
 """Where Kafka leaves the log start offset of a refused append at -1; other errors carry it."""
+
+PASSING_CODES = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Of refusals whose reason lies with the partition or the broker, and passes. Not those of the batch itself, such as CORRUPT_MESSAGE: one
+client could have the batches of another refused."""
 
 
 class BatchPartitions:
@@ -86,7 +97,7 @@ class BatchPartitions:
         start = NO_OFFSET
         if partition is not None:
             partition.traffic.append_errors += 1
-            if error.code in RETRIABLE_CODES:  # no call for any other: one request may bring thousands
+            if error.code in PASSING_CODES:  # no call for any other: one request may bring thousands
                 partition.expect_again(error, self._hosted.now_ms())
             if not isinstance(error, APPEND_ERRORS_WITHOUT_START):
                 start = partition.log.log_start_offset
