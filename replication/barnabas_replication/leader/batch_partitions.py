@@ -43,8 +43,8 @@ PASSING_CODES = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Of refusals whose reason lies with the partition or the broker, and passes. Not those of the batch itself, such as CORRUPT_MESSAGE: one
-client could have the batches of another refused."""
+"""The refusals whose reason lies with the partition or the broker, and passes. A fault of the batch, such as CORRUPT_MESSAGE, is none:
+one client could have the batches of another refused."""
 
 
 class BatchPartitions:
