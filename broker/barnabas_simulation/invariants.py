@@ -34,7 +34,7 @@ from barnabas_simulation.run import Run
 from barnabas_simulation.strangers import Listening
 from barnabas_simulation.transactions import OUTPUT_TOPIC, TransactionWorkload
 from barnabas_simulation.workload import Client, Producer, ids_of
-from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition, Uuid
 from barnabas_wire.records.batch import BatchHeader, crc_is_valid, iterate_batches, read_header
 
 
@@ -361,10 +361,10 @@ class Invariants:
         model, epoch = followed.model, partition.leader_epoch
         known = model.leaders.get(epoch)
         if known is None:
-            model.leaders[epoch] = node.id
+            model.leaders[epoch] = node.id, self._cluster.loop.time()
             self.elections += 1
-        elif known != node.id:
-            raise LawBroken("one leader per leader epoch", f"{known} and {node.id} lead {model} in epoch {epoch}")
+        elif known[0] != node.id:
+            raise LawBroken("one leader per leader epoch", f"{known[0]} and {node.id} lead {model} in epoch {epoch}")
         key = (node.id, node.life, model, epoch)
         before = self._high_watermarks.get(key, 0)
         if partition.high_watermark < before:
@@ -424,6 +424,13 @@ class Invariants:
         """P7 at once: what is read is committed, there and so."""
         if self._checks_mechanisms and not self._is_committed(topic, number, offset, record_id):
             raise LawBroken("what is read is committed (P7)", f"record {record_id} at {offset} of {topic}-{number}")
+
+    def led_since(self, topic: str, number: int, epoch: Epoch) -> float | None:
+        """When the leader of that epoch began (virtual seconds); None: not yet, as far as is known."""
+        known = [
+            model.leaders.get(epoch) for model in self.models.values() if (model.topic, model.number) == (topic, number)
+        ]
+        return next((led[1] for led in known if led is not None), None)
 
     def _is_committed(self, topic: str, number: int, offset: int, record_id: int) -> bool:
         return any(

@@ -16,7 +16,7 @@ from barnabas_log.tail.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_replication.partition import Partition
-from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.lazy_dataclass import dataclass
 from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, iterate_records, read_header
 
@@ -59,8 +59,8 @@ class PartitionModel:
         """Offset -> id of every committed record."""
         self.chains: dict[int, int] = {0: ROOT_CHAIN}
         """Committed batch boundary -> chain there."""
-        self.leaders: dict[Epoch, int] = {}
-        """The broker that led each leader epoch."""
+        self.leaders: dict[Epoch, tuple[BrokerId, float]] = {}
+        """The broker that led each leader epoch, and when it began (virtual seconds)."""
         self.log_start = 0
         """The furthest that any replica has let go of records."""
         self.let_go_below = 0

@@ -16,6 +16,7 @@ import asyncio
 from typing import Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
+from barnabas_replication.partition import PIPELINED_MS
 from barnabas_replication.requests import AppendOutcome
 from barnabas_simulation.client_calls import CALL_TIMEOUT_S
 from barnabas_simulation.history import Place
@@ -23,7 +24,7 @@ from barnabas_simulation.partition_model import LawBroken
 from barnabas_simulation.run import Calls, Run
 from barnabas_simulation.swarm import Swarm
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 
 RETRY_S = 0.02
@@ -85,6 +86,8 @@ class Client:
         self._busy = 0
         self._leader_epoch = NO_EPOCH
         self._latest = 0
+        self._sent_away: dict[BrokerId, tuple[float, float]] = {}
+        """When each leader last had too few replicas for a batch: when that was sent, and when answered (virtual seconds)."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -166,16 +169,35 @@ class Client:
         if leader is None:
             return None
 
+        epoch, asked_s = self._leader_epoch, self._cluster.loop.time()
         outcome = await self._calls.produce(leader, self._name, batch)
         if outcome is None:
             return None
         if outcome.error is not None:
             follows_a_gap = not is_first and outcome.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if follows_a_gap:
+                self._judge_gap(leader, epoch, asked_s)
+            elif outcome.error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
+                self._sent_away[leader] = asked_s, self._cluster.loop.time()
             if not outcome.error.is_retriable and not follows_a_gap and not self._may_be_refused(outcome.error):
                 raise LawBroken("a retried batch is not refused (E7)", f"partition {self}: {outcome.error!r}")
             return None
         self._cluster.faults.after_acknowledgement(self._cluster.network.nodes[leader])
         return outcome
+
+    def _judge_gap(self, leader: BrokerId, epoch: Epoch, asked_s: float) -> None:
+        """A batch is refused for good because what it follows is missing. librdkafka begins another producer epoch then, and writes again
+        what other partitions have."""
+        sent_away_s, told_s = self._sent_away.get(leader, (0.0, asked_s + 1))
+        led_s = self._cluster.invariants.led_since(self.topic, self.partition, epoch) if epoch else None
+        for since_s, known_s in ((sent_away_s, told_s), (led_s, led_s)):
+            if since_s is not None and known_s is not None and known_s <= asked_s:
+                waited_ms = int(self._cluster.loop.time() * 1000) - int(since_s * 1000)
+                if waited_ms < PIPELINED_MS:
+                    raise LawBroken(
+                        "what follows a refused batch is sent again behind it (E7)",
+                        f"{self}, leader {leader}, epoch {epoch}: {waited_ms} ms after they may have been refused",
+                    )
 
     def _may_be_refused(self, error: KafkaError) -> bool:
         """Whether a client of this topic must live with the error."""

@@ -86,6 +86,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
+from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.follower import fetch_plan, fetcher_partitions, follower_log
 from barnabas_replication.follower.fetch_plan import Meaning
 from barnabas_replication.follower.fetcher_pool import FetcherPool
@@ -97,7 +98,7 @@ from barnabas_replication.hosting.hosting import Hosting
 from barnabas_replication.hosting.log_placement import refusal_of_new_log
 from barnabas_replication.hosting.replica_faults import ReplicaFaults
 from barnabas_replication.hosting.replica_logs import NotOpened, ReplicaLogs
-from barnabas_replication.leader import isr, isr_changes, reads
+from barnabas_replication.leader import batch_partitions, isr, isr_changes, reads
 from barnabas_replication.leader.appends import Appends
 from barnabas_replication.leader.fetches import Fetches
 from barnabas_replication.leader.isr import IsrState
@@ -107,6 +108,7 @@ from barnabas_simulation.cluster import Cluster
 from barnabas_simulation.disk import SimulatedFile
 from barnabas_simulation.swarm import Slant
 from barnabas_wire.error_groups import leaves
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation import stories
 from tests.simulation.group_mutants import GROUP_BUGS, STREAMS_BUGS, TOLD_BUGS
@@ -170,6 +172,20 @@ def _snapshots_know_the_newest_batch_only(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(producer_snapshots, "_entries", entries)
+
+
+def _new_leader_expects_no_batch_again(patch: pytest.MonkeyPatch) -> None:
+    original = Partition.expect_again
+
+    def expect_again(self: Partition, error: KafkaError, now_ms: int) -> None:
+        if not isinstance(error, NotLeaderOrFollower):
+            original(self, error, now_ms)
+
+    patch.setattr(Partition, "expect_again", expect_again)
+
+
+def _refused_batches_are_not_expected_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batch_partitions, "PASSING_CODES", frozenset())
 
 
 def _joiner_counts_only_when_the_controller_agreed(patch: pytest.MonkeyPatch) -> None:
@@ -955,6 +971,18 @@ MUTANTS = (
     NodeMutant(
         "snapshots know the newest batch of a producer only",
         _snapshots_know_the_newest_batch_only,
+        is_tested=True,
+        slant=Slant.PIPELINING,
+    ),
+    NodeMutant(
+        "a new leader expects no batch again",
+        _new_leader_expects_no_batch_again,
+        is_tested=True,
+        slant=Slant.PIPELINING,
+    ),
+    NodeMutant(
+        "refused batches are not expected again",
+        _refused_batches_are_not_expected_again,
         is_tested=True,
         slant=Slant.PIPELINING,
     ),

@@ -699,6 +699,9 @@ FAULTS = {
         is_combined=False,
         needs_sync=True,
     ),
+    "moves": Fault(
+        operating.move_leaders, (0.5, 2), "all leaders move several times a second", is_combined=False, needs_sync=True
+    ),
     "minimum-rises": Fault(
         operating.raise_the_minimum,
         (1, 3),

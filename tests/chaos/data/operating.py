@@ -38,6 +38,9 @@ VERBS_AT_ONCE = 3
 ALONE = {"lose a log", "copy a directory", "restore an old directory"}
 """They stop their broker themselves."""
 AGAIN_WITHIN_S = 30.0
+LEADER_MOVES = 12
+LEADER_MOVE_PAUSE_S = 0.6
+"""Most time between two of them."""
 REPLICAS = 3
 ANY_TOPIC: Mapping[str, Sequence[str | None]] = {
     "min.insync.replicas": ("1", "2"),
@@ -216,6 +219,24 @@ def _reassign(stage: Stage) -> None:
 
 def _elect(stage: Stage) -> None:
     _asked(stage, lambda admin: list(admin.elect_leaders(None)), "elect preferred leaders")
+
+
+def move_leaders(stage: Stage) -> Undo:
+    """Each partition's leader moves from broker to broker, again and again, so that producers are sent from one to the other."""
+    brokers = [node.id for node in stage.cluster.brokers]
+    stage.note(f"leaders move {LEADER_MOVES} times")
+    for turn in range(LEADER_MOVES):
+
+        def ask(admin: AdminClient, turn: int = turn) -> None:
+            turned = [(turn + place) % len(brokers) for place in range(len(KEYS))]
+            orders = {key: brokers[first:] + brokers[:first] for key, first in zip(KEYS, turned, strict=True)}
+            for outcome in admin.alter_reassignments(orders):
+                _check(outcome.error)
+            list(admin.elect_leaders(None))
+
+        _asked(stage, ask, "move all leaders")
+        time.sleep(LEADER_MOVE_PAUSE_S * stage.random.random())
+    return lambda: None
 
 
 def _delete_records(stage: Stage) -> None:
