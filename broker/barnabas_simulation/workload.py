@@ -87,7 +87,8 @@ class Client:
         self._leader_epoch = NO_EPOCH
         self._latest = 0
         self._sent_away: dict[BrokerId, tuple[float, float]] = {}
-        """When each leader last had too few replicas for a batch: when that was sent, and when answered (virtual seconds)."""
+        """When each leader last had too few replicas for a batch that followed none: when that was sent, and when answered (virtual
+        seconds)."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -177,7 +178,7 @@ class Client:
             follows_a_gap = not is_first and outcome.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             if follows_a_gap:
                 self._judge_gap(leader, epoch, asked_s)
-            elif outcome.error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
+            elif is_first and outcome.error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
                 self._sent_away[leader] = asked_s, self._cluster.loop.time()
             if not outcome.error.is_retriable and not follows_a_gap and not self._may_be_refused(outcome.error):
                 raise LawBroken("a retried batch is not refused (E7)", f"partition {self}: {outcome.error!r}")
