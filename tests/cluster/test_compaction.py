@@ -22,6 +22,7 @@ from barnabas_admin.local_cluster import LocalCluster
 from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.records.batch import iterate_batches, iterate_records
 from barnabas_wire.rpc import admin_pb2
+from tests.cluster.workload import read_segments
 from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.cluster]
@@ -77,8 +78,7 @@ def on_disk(cluster: LocalCluster, topic: str, node_id: int) -> dict[bytes | Non
     """The last value of each key in a replica's files."""
     (node,) = [node for node in cluster.brokers if node.id == node_id]
     last: dict[bytes | None, bytes | None] = {}
-    for path in sorted((node.data_directory / f"{topic}-0").glob("*.log")):
-        content = path.read_bytes()
+    for content in read_segments(node.data_directory / f"{topic}-0"):
         for position, header in iterate_batches(content):
             for record in iterate_records(content[position : position + header.size_bytes]):
                 last[record.key] = record.value
@@ -286,11 +286,9 @@ def control_batches(cluster: LocalCluster, node_id: int, topic: str) -> list[int
     """Offsets of the markers that a replica's sealed segments have; of an emptied one only the header is left."""
     (node,) = [node for node in cluster.brokers if node.id == node_id]
     found: list[int] = []
-    for path in sorted((node.data_directory / f"{topic}-0").glob("*.log"))[:-1]:
+    for content in read_segments(node.data_directory / f"{topic}-0")[:-1]:
         found += [
-            header.base_offset
-            for _, header in iterate_batches(path.read_bytes())
-            if header.is_control and header.record_count
+            header.base_offset for _, header in iterate_batches(content) if header.is_control and header.record_count
         ]
     return found
 

@@ -18,6 +18,7 @@ from barnabas_admin.local_ports import find_base_port
 from barnabas_wire.records.batch import iterate_batches, iterate_records
 from barnabas_wire.rpc import admin_pb2
 from tests.cluster.former import NotInThisCloneError, make_former, server_of
+from tests.cluster.workload import read_segments
 from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.cluster]
@@ -102,20 +103,10 @@ def committed(
     return found
 
 
-def segments(cluster: LocalCluster, topic: str) -> list[Path]:
-    return sorted((cluster.nodes[1].data_directory / f"{topic}-0").glob("*.log"))
-
-
 def records_on_disk(cluster: LocalCluster, topic: str) -> int:
     """Markers of transactions left out: they stay for delete.retention.ms."""
-    while True:
-        try:
-            contents = [path.read_bytes() for path in segments(cluster, topic)]
-            break
-        except FileNotFoundError:
-            continue  # the cleaner replaced a segment after it was listed; it soon has none left to replace
     count = 0
-    for content in contents:
+    for content in read_segments(cluster.nodes[1].data_directory / f"{topic}-0"):
         for position, header in iterate_batches(content):
             if header.is_control:
                 continue

@@ -5,6 +5,7 @@ Everything goes to loopback; every loop has a bound in count or time.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -162,5 +163,15 @@ def replica_bytes(cluster: LocalCluster, topic: str, partition: int) -> Mapping[
     for node in cluster.brokers:
         directory: Path = node.data_directory / f"{topic}-{partition}"
         if directory.is_dir():
-            found[node.id] = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+            found[node.id] = b"".join(read_segments(directory))
     return found
+
+
+def read_segments(directory: Path) -> list[bytes]:
+    """The bytes of each segment of a replica, in offset order; read again where the cleaner replaces one meanwhile."""
+    for _ in range(1_000):
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # replaced after it was listed; the cleaner soon has none left to replace
+            return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
+    raise AssertionError(f"the cleaner never leaves off replacing segments of {directory}")
