@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_replication.follower import fetcher_partitions
+from barnabas_replication.follower import fetcher, fetcher_partitions
+from barnabas_replication.follower.fetcher import Fetcher
 from barnabas_replication.leader.fetch_session import SESSION_EPOCH_MAX, FetchSessions, epoch_after
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -42,12 +43,23 @@ def test_a_session_goes_on_with_the_next_epoch_alone_and_for_one_registration() 
     assert epoch_after(SESSION_EPOCH_MAX) == 1
 
 
-def has_session(cluster: MiniCluster) -> bool:
-    """Whether the follower's fetches are of a session by now: before, each names all partitions."""
+def fetcher_of(cluster: MiniCluster) -> Fetcher | None:
+    """The follower's fetcher, once it has the first topic."""
     manager = cluster[2].manager
     assert manager is not None
-    fetcher = manager.fetchers.fetcher_of(TopicPartition("first", 0))
-    return fetcher is not None and fetcher._partitions.session_id != 0
+    return manager.fetchers.fetcher_of(TopicPartition("first", 0))
+
+
+def has_session(cluster: MiniCluster) -> bool:
+    """Whether the follower's fetches are of a session by now: before, each names all partitions."""
+    found = fetcher_of(cluster)
+    return found is not None and found._partitions.session_id != 0
+
+
+def follows(cluster: MiniCluster, partitions: int) -> bool:
+    """Whether it follows so many."""
+    found = fetcher_of(cluster)
+    return found is not None and len(found) == partitions
 
 
 async def at_rest(cluster: MiniCluster) -> None:
@@ -114,12 +126,16 @@ async def test_a_fetch_names_a_part_of_many_and_the_others_come_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher_partitions, "NAMED_AT_ONCE", 3)
+    # One that is given up for the newcomers ends the session, and the next session begins with all partitions.
+    monkeypatch.setattr(fetcher, "INTERRUPT_AFTER_MS", 3_600_000)
     async with MiniCluster(tmp_path, brokers=2, fetch_wait_ms=3_600_000) as cluster:
         cluster.controller.create("first", partitions=6, replicas=(1, 2))
         assert (await cluster[1].produce("first", batch())).error is None
         await eventually(lambda: has_session(cluster))
         cluster.fetches.clear()
         cluster.controller.create("t", partitions=20, replicas=(1, 2))
+        await eventually(lambda: follows(cluster, 26))
+        assert (await cluster[1].produce("first", batch())).error is None, "the fetch that is out is answered"
         for number in range(20):
             assert (await cluster[1].produce("t", batch(), partition=number)).error is None
         assert max(len(named) for _, _, named in cluster.fetches) == 3
