@@ -170,8 +170,7 @@ def replica_bytes(cluster: LocalCluster, topic: str, partition: int) -> Mapping[
 def read_segments(directory: Path) -> list[bytes]:
     """The bytes of each segment of a replica, in offset order; read again where the cleaner replaces one meanwhile."""
     for _ in range(1_000):
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # replaced after it was listed; the cleaner soon has none left to replace
+        # Where one is replaced after it was listed; the cleaner soon has none left to replace.
+        with contextlib.suppress(FileNotFoundError):
             return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
     raise AssertionError(f"the cleaner never leaves off replacing segments of {directory}")
