@@ -11,6 +11,7 @@ them out, to prove that the faults alone bring a bug to light.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -425,19 +426,18 @@ class Invariants:
         if self._checks_mechanisms and not self._is_committed(topic, number, offset, record_id):
             raise LawBroken("what is read is committed (P7)", f"record {record_id} at {offset} of {topic}-{number}")
 
-    def led_since(self, topic: str, number: int, epoch: Epoch) -> float | None:
-        """When the leader of that epoch began (virtual seconds); None: not yet, as far as is known."""
-        known = [
-            model.leaders.get(epoch) for model in self.models.values() if (model.topic, model.number) == (topic, number)
-        ]
-        return next((led[1] for led in known if led is not None), None)
+    def led_since(self, topic: str, number: int, epoch: Epoch) -> float:
+        """When the leader of that epoch began, as far as is known (virtual seconds); infinite: it has not."""
+        return next(
+            (model.leaders[epoch][1] for model in self._named(topic, number) if epoch in model.leaders), math.inf
+        )
 
     def _is_committed(self, topic: str, number: int, offset: int, record_id: int) -> bool:
-        return any(
-            model.committed.get(offset) == record_id
-            for model in self.models.values()
-            if model.topic == topic and model.number == number
-        )
+        return any(model.committed.get(offset) == record_id for model in self._named(topic, number))
+
+    def _named(self, topic: str, number: int) -> Iterator[PartitionModel]:
+        """The models of all incarnations of a topic's partition."""
+        return (model for model in self.models.values() if (model.topic, model.number) == (topic, number))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -97,8 +97,8 @@ class Judge(Protocol):
     def on_read(self, topic: str, number: int, offset: int, record_id: int) -> None:
         """A client has read a record."""
 
-    def led_since(self, topic: str, number: int, epoch: Epoch) -> float | None:
-        """When the leader of that epoch began (virtual seconds); None: not yet, as far as is known."""
+    def led_since(self, topic: str, number: int, epoch: Epoch) -> float:
+        """When the leader of that epoch began, as far as is known (virtual seconds); infinite: it has not."""
 
     def on_deleted(self, model: PartitionModel, log_start: int) -> None:
         """An operator got the answer that what comes before is deleted."""

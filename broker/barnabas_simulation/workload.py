@@ -13,6 +13,7 @@ see test_nodes.py on what a deposed leader answers.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
@@ -86,7 +87,7 @@ class Client:
         self._busy = 0
         self._leader_epoch = NO_EPOCH
         self._latest = 0
-        self._sent_away: dict[BrokerId, tuple[float, float]] = {}
+        self._refused: dict[BrokerId, tuple[float, float]] = {}
         """When each leader last had too few replicas for a batch that followed none: when that was sent, and when answered (virtual
         seconds)."""
 
@@ -179,7 +180,7 @@ class Client:
             if follows_a_gap:
                 self._judge_gap(leader, epoch, asked_s)
             elif is_first and outcome.error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
-                self._sent_away[leader] = asked_s, self._cluster.loop.time()
+                self._refused[leader] = asked_s, self._cluster.loop.time()
             if not outcome.error.is_retriable and not follows_a_gap and not self._may_be_refused(outcome.error):
                 raise LawBroken("a retried batch is not refused (E7)", f"partition {self}: {outcome.error!r}")
             return None
@@ -189,16 +190,16 @@ class Client:
     def _judge_gap(self, leader: BrokerId, epoch: Epoch, asked_s: float) -> None:
         """A batch is refused for good because what it follows is missing. librdkafka begins another producer epoch then, and writes again
         what other partitions have."""
-        sent_away_s, told_s = self._sent_away.get(leader, (0.0, asked_s + 1))
-        led_s = self._cluster.invariants.led_since(self.topic, self.partition, epoch) if epoch else None
-        for since_s, known_s in ((sent_away_s, told_s), (led_s, led_s)):
-            if since_s is not None and known_s is not None and known_s <= asked_s:
-                waited_ms = int(self._cluster.loop.time() * 1000) - int(since_s * 1000)
-                if waited_ms < PIPELINED_MS:
-                    raise LawBroken(
-                        "what follows a refused batch is sent again behind it (E7)",
-                        f"{self}, leader {leader}, epoch {epoch}: {waited_ms} ms after they may have been refused",
-                    )
+        led_s = self._cluster.invariants.led_since(self.topic, self.partition, epoch) if epoch else math.inf
+        for since_s, known_s in ((led_s, led_s), self._refused.get(leader, (math.inf, math.inf))):
+            if known_s > asked_s:
+                continue  # the leader may have looked at the batch before
+            waited_ms = int(self._cluster.loop.time() * 1000) - int(since_s * 1000)
+            if waited_ms < PIPELINED_MS:
+                raise LawBroken(
+                    "what follows a refused batch is sent again behind it (E7)",
+                    f"{self}, leader {leader}, epoch {epoch}: {waited_ms} ms after they may have been refused",
+                )
 
     def _may_be_refused(self, error: KafkaError) -> bool:
         """Whether a client of this topic must live with the error."""
