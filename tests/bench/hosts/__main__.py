@@ -2,10 +2,11 @@
 
 May touch:  processes it starts, the files it is named.    Must not touch: broker code.
 Invariants: exit status 1 where a goal was missed, an acknowledged record was lost or a record failed.
-Read next:  cost.py, rest.py, loss.py.
+Read next:  cost.py, rest.py, loss.py, failover.py.
 
-    python -m tests.bench.hosts [--only cost|rest|loss] [--rounds 3] [--steps 1 2 4] [--rows PREFIX …] [--apart] [--hosts 3]
-                                [--brokers 16] [--by-exec] [--kills 6] [--json FILE]
+    python -m tests.bench.hosts [--only cost|rest|loss|failover] [--rounds 3] [--steps 1 2 4] [--rows PREFIX …] [--apart] [--hosts 3]
+                                [--brokers 16] [--by-exec] [--others 1 1] [--kills 6]
+                                [--json FILE]
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.hosts import cost, loss, rest
+from tests.bench.hosts import cost, failover, loss, rest
 from tests.bench.machine import congestion_control, stolen_s
 
-PARTS = ("cost", "rest", "loss")
+PARTS = ("cost", "rest", "loss", "failover")
 LOSS_BROKERS = 4
 """Brokers on each host that is killed: sixteen on two cores would measure how long they wait for a core."""
 
@@ -41,9 +42,12 @@ def main() -> int:
         "--apart", action="store_true", help="cost beside as many clusters of one broker each, not beside one broker"
     )
     parser.add_argument("--hosts", type=int, default=3)
-    parser.add_argument("--brokers", type=int, default=16, help="of each host at rest")
+    parser.add_argument("--brokers", type=int, default=16, help="of each host at rest, and of the one that fails over")
     parser.add_argument(
         "--by-exec", action="store_true", help="hosts at rest start their nodes by exec, as off loopback"
+    )
+    parser.add_argument(
+        "--others", type=int, nargs=2, default=failover.OTHERS, help="brokers of the hosts that stay in a fail-over"
     )
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--json", type=Path)
@@ -82,6 +86,11 @@ def main() -> int:
             tables.append(f"{losses.table()}\n\n{losses.verdict}; records that failed: {losses.failed}")
             if not losses.is_clean:
                 missed.append(f"a host is killed: {losses.verdict}; records that failed: {losses.failed}")
+        if "failover" in options.only:
+            failovers = failover.measure(options.brokers, options.others, options.kills)
+            found["failover"] = failovers.as_json()
+            missed += failovers.missed()
+            tables.append(failovers.table())
     finally:
         found["seconds"] = round(time.monotonic() - began)
         found["taken by the host"] = round((stolen_s() - stolen) / max(1, found["seconds"]) / (os.cpu_count() or 1), 3)

@@ -51,8 +51,9 @@ SHARED = {
 class Host:
     """One host.properties and the process that runs it. Nodes: `brokers` brokers and a controller in a process of its own."""
 
-    def __init__(self, directory: Path, number: int, properties: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, number: int, broker_ids: Sequence[int], properties: Mapping[str, str]) -> None:
         self.number = number
+        self.broker_ids = broker_ids
         self.directory = directory
         self.config = directory / "host.properties"
         self.start_s = 0.0
@@ -129,30 +130,33 @@ class Host:
 
 
 class Hosts:
-    """A cluster of hosts, each with a controller and so many brokers; use as a context manager."""
+    """A cluster of hosts, each with a controller and so many brokers as `sizes` says; use as a context manager."""
 
-    def __init__(self, hosts: int, brokers: int, *, by_exec: bool = False) -> None:
+    def __init__(self, sizes: Sequence[int], *, by_exec: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))  # sockets need a short path
         self.is_kept = False
         """Whether what the hosts have written stays at the end, for whoever is to look into it."""
-        self.brokers_per_host = brokers
         base = _find_ports(PORTS_SPAN)
         self._base = base
-        voters = {number: base + KINDS.index("controller") * BROKERS_MAX + number for number in range(1, hosts + 1)}
+        voters = {
+            number: base + KINDS.index("controller") * BROKERS_MAX + number for number in range(1, len(sizes) + 1)
+        }
         quorum = ",".join(f"{HOST}:{port}" for port in voters.values())
         self._format_for = f"{random_uuid()}/" + ",".join(
             f"{number}@{HOST}:{port}:{random_uuid()}" for number, port in voters.items()
         )
         self._environment = {"BARNABAS_FORMAT_FOR": self._format_for}
-        replicas = str(min(3, hosts * brokers))
-        self.hosts = []
-        for number, port in voters.items():
-            first = (number - 1) * (brokers + 1) + 1  # admin and metrics of the controller lie before the brokers'
+        replicas = str(min(3, sum(sizes)))
+        self.hosts: list[Host] = []
+        for (number, port), brokers in zip(voters.items(), sizes, strict=True):
+            so_far = len(self.broker_ids)
+            ids = [BROKER_ID + so_far + place for place in range(brokers)]
+            first = so_far + number  # admin and metrics of the controller lie before the brokers'
             address = "0.0.0.0" if by_exec else HOST
             properties = SHARED | {
                 "process.roles": "broker,controller",
                 "controller.node.id": str(number),
-                "node.id": str(BROKER_ID + (number - 1) * brokers),
+                "node.id": str(ids[0]),
                 "brokers": str(brokers),
                 "broker.host": f"host-{number}",
                 "listeners": f"PLAINTEXT://{address}:{base + first},CONTROLLER://{HOST}:{port}",
@@ -165,8 +169,8 @@ class Hosts:
                 "offsets.topic.replication.factor": replicas,
                 "min.insync.replicas": str(max(1, int(replicas) - 1)),
             }
-            self.hosts.append(Host(self.directory / f"h{number}", number, properties))
-        self.bootstrap = ",".join(f"{HOST}:{base + (number - 1) * (brokers + 1) + 1}" for number in voters)
+            self.hosts.append(Host(self.directory / f"h{number}", number, ids, properties))
+        self.bootstrap = ",".join(f"{HOST}:{self.kafka_port(host.broker_ids[0])}" for host in self.hosts)
         self.admin: AdminClient
         self._topics = 0
 
@@ -178,7 +182,7 @@ class Hosts:
                 host.wait()
             self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
             deadline = time.monotonic() + TIMEOUT_S
-            while len(self.admin.list_topics(timeout=TIMEOUT_S).brokers) < len(self.hosts) * self.brokers_per_host:
+            while len(self.admin.list_topics(timeout=TIMEOUT_S).brokers) < len(self.broker_ids):
                 if time.monotonic() > deadline:
                     raise TimeoutError("not every broker is in the metadata")
                 time.sleep(POLL_S)
@@ -204,20 +208,18 @@ class Hosts:
     @property
     def broker_ids(self) -> list[int]:
         """In the order of hosts."""
-        return [BROKER_ID + index for index in range(len(self.hosts) * self.brokers_per_host)]
+        return [broker_id for host in self.hosts for broker_id in host.broker_ids]
 
     @property
     def admin_addresses(self) -> str:
         """The admin addresses of all controllers."""
         return ",".join(
-            f"{HOST}:{self._base + BROKERS_MAX + index * (self.brokers_per_host + 1)}"
-            for index in range(len(self.hosts))
+            f"{HOST}:{self._base + BROKERS_MAX + self._port_in_kind(host.broker_ids[0]) - 1}" for host in self.hosts
         )
 
     def kafka_port(self, broker_id: int) -> int:
         """The port of a broker's Kafka listener."""
-        host, place = divmod(broker_id - BROKER_ID, self.brokers_per_host)
-        return self._base + host * (self.brokers_per_host + 1) + 1 + place
+        return self._base + self._port_in_kind(broker_id)
 
     def controller_port(self, host: Host) -> int:
         """The port of the host's controller listener."""
@@ -229,7 +231,14 @@ class Hosts:
 
     def pid_of(self, broker_id: int) -> int:
         """The process id of a running broker."""
-        return self.hosts[(broker_id - BROKER_ID) // self.brokers_per_host].pids()[f"broker-{broker_id}"]
+        return self.host_of(broker_id).pids()[f"broker-{broker_id}"]
+
+    def host_of(self, broker_id: int) -> Host:
+        """The host that runs the broker."""
+        return next(host for host in self.hosts if broker_id in host.broker_ids)
+
+    def _port_in_kind(self, broker_id: int) -> int:
+        return broker_id - BROKER_ID + self.host_of(broker_id).number
 
     def start(self, host: Host) -> None:
         """Start a host that was killed, and wait for it."""
@@ -270,13 +279,19 @@ class Hosts:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             found = self.partitions(name)
-            if len(found) == len(assignment) and all(
-                part.leader in assignment[index] and len(part.isrs) == len(assignment[index])
+            short = [
+                f"{index}: leader {part.leader}, ISR {part.isrs}"
                 for index, part in found.items()
-            ):
+                if part.leader not in assignment[index] or len(part.isrs) < len(assignment[index])
+            ]
+            if len(found) == len(assignment) and not short:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"topic {name} is not whole after {TIMEOUT_S:.0f} s")
+                self.is_kept = True
+                raise TimeoutError(
+                    f"topic {name} is not whole after {TIMEOUT_S:.0f} s: {len(found)} of {len(assignment)} partitions are "
+                    f"known, {len(short)} are not in sync: {short[:5]}"
+                )
             time.sleep(POLL_S)
 
     def elect_preferred(self) -> None:

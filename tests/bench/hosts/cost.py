@@ -195,7 +195,7 @@ def measure(rounds: int, steps: Sequence[int], rows: Sequence[CostRow], *, is_ap
         with ExitStack() as running:
 
             def start(clusters: int, brokers: int, running: ExitStack = running) -> list[Hosts]:
-                return [running.enter_context(Hosts(1, brokers)) for _ in range(clusters)]
+                return [running.enter_context(Hosts([brokers])) for _ in range(clusters)]
 
             many = start(1, brokers)
             beside = {1: start(brokers, 1)} if is_apart else {1: start(1, 1), REPLICAS: start(1, REPLICAS)}

@@ -68,7 +68,7 @@ class Losses:
 def measure(hosts: int, brokers: int, kills: int) -> Losses:
     """Kill one host after another; each comes back, and is in sync, before the next goes."""
     losses = Losses()
-    with Hosts(hosts, brokers) as running:
+    with Hosts([brokers] * hosts) as running:
         ids = running.broker_ids
         assigned = [
             [ids[(index + step * brokers) % len(ids)] for step in range(min(3, hosts))] for index in range(len(ids))
@@ -88,9 +88,7 @@ def measure(hosts: int, brokers: int, kills: int) -> Losses:
             for number in range(kills):
                 time.sleep(STEADY_S)
                 victim = running.hosts[number % hosts]
-                first = (number % hosts) * brokers
-                mine = set(ids[first : first + brokers])
-                led = {index for index, part in running.partitions(topic).items() if part.leader in mine}
+                led = {index for index, part in running.partitions(topic).items() if part.leader in victim.broker_ids}
                 victim.kill()
                 producer.mark_kill(led)
                 deadline = time.monotonic() + GAP_TIMEOUT_S

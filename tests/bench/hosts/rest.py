@@ -55,7 +55,7 @@ def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
         found[name] = value
         print(f"{name:76} {value:10.4g}   load {os.getloadavg()[0]:.0f}", flush=True)
 
-    with Hosts(hosts, brokers, by_exec=by_exec) as running:
+    with Hosts([brokers] * hosts, by_exec=by_exec) as running:
         say(
             "hosts started together, with their format: the last in service after, s",
             max(h.start_s for h in running.hosts),
@@ -78,8 +78,7 @@ def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
         lost = running.hosts[-1]
         lost.kill()
         began = time.monotonic()
-        gone = {running.broker_ids[-1 - index] for index in range(brokers)}
-        _until_fenced(running, topic, gone)
+        _until_fenced(running, topic, set(lost.broker_ids))
         say("a host is killed: all that it led is led elsewhere after, s", time.monotonic() - began)
         before = cpu_s(others := running.pids())
         running.start(lost)

@@ -12,6 +12,7 @@ from barnabas_broker.host.layout import plan_host
 from barnabas_wire.java_properties import read_properties_file
 from tests.bench.hosts.cluster import Hosts
 from tests.bench.hosts.cost import PARTITIONS, Cost, Costs, Pair, assignment
+from tests.bench.hosts.failover import Failovers
 from tests.bench.hosts.loss import Losses
 from tests.bench.hosts.rest import mesh, missed
 
@@ -79,9 +80,20 @@ def test_losses_are_clean_only_when_judged() -> None:
     assert losses.table().splitlines()[-1] == "| median; worst | | 2.00; 3.00 | 5.00; 8.00 |"
 
 
+def test_a_fail_over_is_judged_by_the_medians_of_both_hosts() -> None:
+    found = Failovers(named_s={1: [1.0, 1.2], 16: [2.0, 2.2]}, led_s={1: [1.0, 1.4, 9.0], 16: [2.0, 2.0, 2.8]})
+    assert not found.missed()
+    found.led_s[16].append(2.8)
+    assert found.missed() == ["16 brokers lost at once: fail-over takes 1.71 times one broker's (at most 1.5)"]
+    assert found.table().splitlines()[2:] == [
+        "| 1 | 1.10 | 1.40 | 1.00; 9.00 | 1.00 |",
+        "| 16 | 2.10 | 2.40 | 2.00; 2.80 | 1.71 |",
+    ]
+
+
 def test_what_hosts_have_written_stays_where_it_is_to_be_looked_into() -> None:
     for is_kept in (False, True):
-        hosts = Hosts(1, 1)
+        hosts = Hosts([1])
         (hosts.directory / "h1" / "log").touch()
         hosts.is_kept = is_kept
         hosts.close()
@@ -91,7 +103,7 @@ def test_what_hosts_have_written_stays_where_it_is_to_be_looked_into() -> None:
 
 @pytest.mark.parametrize("by_exec", [False, True])
 def test_what_it_writes_is_what_a_host_takes(by_exec: bool) -> None:
-    hosts = Hosts(3, 16, by_exec=by_exec)
+    hosts = Hosts([16, 3, 1], by_exec=by_exec)
     try:
         plans = [plan_host(read_properties_file(host.config), cores=[0], host_name="other") for host in hosts.hosts]
         nodes = [node for plan in plans for node in plan.nodes]

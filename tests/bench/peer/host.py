@@ -25,7 +25,7 @@ class HostOfTwo:
     """`barnabas-server host`; a Cluster."""
 
     def __init__(self, certificate: Path) -> None:
-        self.hosts = Hosts(1, BROKERS)
+        self.hosts = Hosts([BROKERS])
         (host,) = self.hosts.hosts
         first, controller = self.hosts.kafka_port(self.hosts.broker_ids[0]), self.hosts.controller_port(host)
         host.add(listeners(first, controller, certificate))
