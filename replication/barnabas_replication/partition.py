@@ -318,7 +318,7 @@ class Partition:
     def led_anew(self) -> NotLeaderOrFollower:
         """The refusal of a batch that has come to a new leader before the one that it follows."""
         return NotLeaderOrFollower(
-            f"{self.topic_partition} is led anew, and what the producer sent before is not here: send it again, in order"
+            f"{self.topic_partition} has a new leader, which lacks what the producer sent before: send all of it again, in order"
         )
 
     # ------------------------------------------------------------------ the leader's writes

@@ -245,7 +245,7 @@ async def test_what_need_not_be_atomic_is_cut_into_batches(monkeypatch: pytest.M
         connection = await stand.start_broker(1)
         for name in "abcde":
             await stand.create(name)
-        monkeypatch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 2)
+        monkeypatch.setattr(metadata_batches, "RECORDS_PER_PART_MAX", 2)
         before = len(stand.quorum.committed)
         assert (await connection.heartbeat(stand.beat(connection, want_fence=True))).is_fenced
         assert [len(batch.records) for batch in stand.quorum.committed[before:]] == [2, 2, 2]

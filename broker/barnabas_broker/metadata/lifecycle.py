@@ -182,6 +182,8 @@ class BrokerLifecycle:
         self._woke_late: deque[tuple[int, int]] = deque(maxlen=LATE_WAKES_MAX)
         """When this lane woke and how late, since the data lane's last tick."""
         self._unanswered: deque[int] = deque()
+        self._heard_ms = 0
+        """When the controller last answered, or this lane woke late."""
         """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
         self._leaderless: set[BrokerId] = set()
         self._told: set[tuple[BrokerId, str]] = set()
@@ -385,6 +387,7 @@ class BrokerLifecycle:
         """One stream, until it breaks, its controller falls silent or says an error, or another controller is active."""
         self.stats.streams_opened += 1
         self._unanswered.clear()
+        self._heard_ms = self._clock_ms()
         stream = await self._client.open_heartbeats(controller_id)
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -406,6 +409,7 @@ class BrokerLifecycle:
                     for direction in (
                         self._send(stream),
                         self._receive(stream, controller_id),
+                        self._until_silent(),
                         self._until_another_leads(),
                     )
                 ]
@@ -439,16 +443,12 @@ class BrokerLifecycle:
             woke_ms = self._clock_ms()
             if (late_ms := woke_ms - waits_since_ms - interval_ms) >= LATE_MS:
                 self._woke_late.append((woke_ms, late_ms))
+                self._heard_ms = woke_ms
 
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
-            # the controller answers every heartbeat; one that is silent this long is stopped or cut off
-            patience_ms = self._config.session_timeout_ms // 2
-            try:
-                async with asyncio.timeout(patience_ms / 1000):
-                    reply = await stream.receive()
-            except TimeoutError as error:
-                raise ControllerUnreachable(f"no answer for {patience_ms} ms") from error
+            reply = await stream.receive()
+            self._heard_ms = self._clock_ms()
             answered_before_ms = self.answered_ms
             self._take_reply(reply)
             if self._told:
@@ -457,6 +457,17 @@ class BrokerLifecycle:
                 logger.info("controller %d answers heartbeats again, after %.1f s", controller_id, silent_ms / 1000)
             self._client.note_active(controller_id)
             self._leaderless.discard(controller_id)
+
+    async def _until_silent(self) -> None:
+        """Raises ControllerUnreachable for a controller, which answers every heartbeat, that is silent for half a session: it is
+        stopped or cut off. What came while this lane did not run is still unread, so only time in which it ran counts."""
+        patience_ms = self._config.session_timeout_ms // 2
+        while (left_ms := self._heard_ms + patience_ms - self._clock_ms()) > 0:
+            due_ms = self._clock_ms() + left_ms
+            await asyncio.sleep(left_ms / 1000)
+            if self._clock_ms() - due_ms >= LATE_MS:
+                self._heard_ms = self._clock_ms()
+        raise ControllerUnreachable(f"no answer for {patience_ms} ms")
 
     def _data_lane_moves(self) -> bool:
         tick_ms = self._data_lane_last_tick_ms()

@@ -22,8 +22,12 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
-COMMIT_BYTES_MAX = 1024 * 1024
-"""Committed bytes that are opened in one go; between two goes the loop serves others."""
+COMMIT_BYTES_MAX = 64 * 1024
+"""Committed bytes that are opened in one go, but one batch at least; between two goes the loop serves others."""
+CATCH_UP_BYTES_MAX = 1024 * 1024
+"""The same of a node that has just started or was away: what changes again within one go is hashed once."""
+FAR_BEHIND_RECORDS = 10_000
+"""More than one decision writes."""
 
 
 class Delivery:
@@ -50,8 +54,10 @@ class Delivery:
 
     def deliver(self) -> None:
         """Open the next committed batches and hand their records over."""
-        batches = self._log.read(self.offset, end_offset=self._core.high_watermark, bytes_max=COMMIT_BYTES_MAX)
-        assert batches, f"nothing to read at {self.offset} below {self._core.high_watermark}"
+        end_offset = self._core.high_watermark
+        bytes_max = CATCH_UP_BYTES_MAX if end_offset - self.offset > FAR_BEHIND_RECORDS else COMMIT_BYTES_MAX
+        batches = self._log.read(self.offset, end_offset=end_offset, bytes_max=bytes_max)
+        assert batches, f"nothing to read at {self.offset} below {end_offset}"
         committed = [opened for opened in map(open_batch, batches) if opened is not None]
         self.offset = batches[-1].end_offset
         self._snapshots.count(sum(len(batch.data) for batch in batches))

@@ -381,7 +381,8 @@ class BatchWork:
             standing = request.standings[index]
             if standing is not None and self._partitions.standing_of(topic, number, batches) != standing:
                 errors[index] = NotLeaderOrFollower(
-                    f"{topic}-{number} is led anew or compacted since the records came, or their transaction has ended; send them again"
+                    f"since the records came, {topic}-{number} got a new leader or was compacted, or their transaction ended: "
+                    "send them again"
                 )
                 continue
             error = request.errors.get(index)

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from barnabas_admin.client import AdminClient as ControlAdmin
 from barnabas_wire.client.blocking import BlockingConnection
@@ -84,6 +85,7 @@ def measure(brokers: int, others: Sequence[int], kills: int) -> Failovers:
             for _ in range(kills):
                 time.sleep(SETTLE_S)
                 _move_quorum_leader(running, victim)
+                running.elect_preferred()
                 watch = Watch(running, victim, list(topics))
                 watch.wait_led_by(victim.broker_ids)
                 victim.kill()
@@ -95,23 +97,21 @@ def measure(brokers: int, others: Sequence[int], kills: int) -> Failovers:
                 running.start(victim)
                 for name, assigned in topics.items():
                     running.wait_whole(name, assigned)
-                running.elect_preferred()
     return found
 
 
 class Watch:
-    """Connections to all brokers that stay, made before the kill, by which they are asked who leads."""
+    """Asks the brokers that stay who leads, by connections made before the kill."""
 
     def __init__(self, running: Hosts, victim: Host, topics: Sequence[str]) -> None:
-        self._connections = {
-            broker: BlockingConnection(HOST, running.kafka_port(broker), client_id="bench", timeout_s=TIMEOUT_S)
-            for host in running.hosts
-            if host is not victim
-            for broker in host.broker_ids
-        }
+        self._brokers = [each for host in running.hosts if host is not victim for each in host.broker_ids]
+        self._port_of = running.kafka_port
+        self._connections: dict[int, BlockingConnection] = {}
         self._request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
         )
+        for broker in self._brokers:
+            self._ask(broker, self._request)
 
     def close(self) -> None:
         """Close all connections."""
@@ -121,7 +121,7 @@ class Watch:
     def wait_led_by(self, brokers: Collection[int]) -> None:
         """Until the first of those asked names only these as leaders."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not set(brokers) >= set(self._leaders().values()):
+        while not (leaders := self._leaders()) or not set(brokers) >= set(leaders.values()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {TIMEOUT_S:.0f} s others than {brokers} still lead")
             time.sleep(POLL_S)
@@ -133,38 +133,61 @@ class Watch:
         named_s = 0.0
         while True:
             leaders = self._leaders()
-            if not named_s and self._connections.keys() >= set(leaders.values()):
+            if not named_s and leaders and set(self._brokers) >= set(leaders.values()):
                 named_s = time.monotonic() - began
-            for broker, connection in self._connections.items():
-                wanted = [each for each, leader in leaders.items() if leader == broker and each not in answered]
-                answered |= _answering(connection, wanted)
-            if named_s and len(answered) == len(leaders):
+            for broker in self._brokers:
+                answered |= self._answering(
+                    broker, [each for each in leaders if leaders[each] == broker and each not in answered]
+                )
+            if named_s and len(answered) == LEADERS:
                 return named_s, time.monotonic() - began
             if time.monotonic() - began > TIMEOUT_S:
-                raise TimeoutError(f"{len(leaders) - len(answered)} partitions have no new leader that answers")
+                raise TimeoutError(f"{LEADERS - len(answered)} partitions have no new leader that answers")
             time.sleep(POLL_S)
 
     def _leaders(self) -> dict[tuple[str, int], int]:
-        found = next(iter(self._connections.values())).call(self._request, timeout_s=TIMEOUT_S)
-        return {
-            (topic.name, part.partition_index): part.leader_id for topic in found.topics for part in topic.partitions
-        }
+        """By topic and partition, as the first broker says; none while it does not answer."""
+        found = self._ask(self._brokers[0], self._request)
+        return (
+            {}
+            if found is None
+            else {
+                (topic.name, part.partition_index): part.leader_id
+                for topic in found.topics
+                for part in topic.partitions
+            }
+        )
 
+    def _answering(self, broker: int, wanted: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Of these partitions those of which the broker gives the latest offset."""
+        topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for name, index in wanted:
+            topics[name].append(ListOffsetsPartition(partition_index=index, timestamp=LATEST))
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(*each) for each in topics.items()])
+        found = self._ask(broker, request) if topics else None
+        return (
+            set()
+            if found is None
+            else {
+                (topic.name, part.partition_index)
+                for topic in found.topics
+                for part in topic.partitions
+                if not part.error_code
+            }
+        )
 
-def _answering(connection: BlockingConnection, wanted: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Of these partitions those of which the broker gives the latest offset."""
-    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for name, index in wanted:
-        topics[name].append(ListOffsetsPartition(partition_index=index, timestamp=LATEST))
-    if not topics:
-        return set()
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(*each) for each in topics.items()])
-    return {
-        (topic.name, part.partition_index)
-        for topic in connection.call(request, timeout_s=TIMEOUT_S).topics
-        for part in topic.partitions
-        if not part.error_code
-    }
+    def _ask(self, broker: int, request: Any) -> Any:
+        """The answer; None where the connection broke: a broker that gets no core for seconds takes itself for cut off."""
+        try:
+            if broker not in self._connections:
+                self._connections[broker] = BlockingConnection(
+                    HOST, self._port_of(broker), client_id="bench", timeout_s=TIMEOUT_S
+                )
+            return self._connections[broker].call(request, timeout_s=TIMEOUT_S)
+        except ConnectionError:
+            if (broken := self._connections.pop(broker, None)) is not None:
+                broken.close()
+            return None
 
 
 def _move_quorum_leader(running: Hosts, host: Host) -> None:

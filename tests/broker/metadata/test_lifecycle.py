@@ -299,6 +299,23 @@ async def test_a_process_that_was_stopped_does_not_take_its_data_lane_for_stuck(
 
 
 @on_virtual_time
+async def test_a_lane_that_did_not_run_does_not_take_the_controller_for_silent() -> None:
+    """The answers of that time are still to be read: a broker that broke its stream then would have to come back in a second."""
+    async with living(begins=True) as broker:
+        await asyncio.sleep(1.2)
+        broker.controllers.transport.stopped.add(1)
+        await asyncio.sleep(0.7)
+        broker.stopped_ms = 2000
+        await asyncio.sleep(0.9)
+        broker.controllers.transport.stopped.clear()
+        await asyncio.sleep(1)
+        assert broker.lifecycle.stats.streams_opened == 1
+        broker.controllers.transport.stopped.add(1)
+        await asyncio.sleep(2.1)
+        assert broker.lifecycle.stats.streams_opened > 1, "silent while the lane ran"
+
+
+@on_virtual_time
 async def test_a_broker_that_was_replaced_registers_anew() -> None:
     async with living(begins=True) as broker:
         first = broker.lifecycle.broker_epoch
