@@ -111,7 +111,7 @@ bench-instructions: ## instructions per request over a fixed script; --against c
 bench-groups: ## what members of the consumer protocol feel of each other, and cost, beside Apache Kafka: ARGS="--rounds 3 --only keep"
 	@$(PY) -m tests.bench.groups --json bench-groups.json $(ARGS)
 
-bench-host: ## what many brokers cost: CPU per MB at 1 to 16, 48 at rest, a host killed under load: ARGS="--only cost --rounds 3"
+bench-host: ## what many brokers cost: CPU per MB at 1 to 16, 48 at rest, a host killed under load or with 5,000 leaders: ARGS="--only cost --rounds 3"
 	@$(PY) -m tests.bench.hosts --json bench-host.json $(ARGS)
 
 bench-idle: ## p50 and CPU per record beside idle partitions
