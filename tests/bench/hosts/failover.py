@@ -13,7 +13,7 @@ import signal
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ LEADERS = 5_000
 PARTITIONS_PER_TOPIC = 1_000
 SETTLE_S = 10.0
 """Before each kill, after all replicas are in sync."""
-POLL_S = 0.02
+POLL_S, ELECT_PAUSE_S = 0.02, 2.0
 LATEST = -1
 OTHERS = (1, 1)
 """Brokers of the hosts that stay, in both cases: what differs is the host that is lost, not how many share the machine afterwards."""
@@ -85,9 +85,8 @@ def measure(brokers: int, others: Sequence[int], kills: int) -> Failovers:
             for _ in range(kills):
                 time.sleep(SETTLE_S)
                 _move_quorum_leader(running, victim)
-                running.elect_preferred()
                 watch = Watch(running, victim, list(topics))
-                watch.wait_led_by(victim.broker_ids)
+                watch.wait_led_by(victim)
                 victim.kill()
                 named_s, led_s = watch.wait_led_elsewhere()
                 watch.close()
@@ -105,7 +104,7 @@ class Watch:
 
     def __init__(self, running: Hosts, victim: Host, topics: Sequence[str]) -> None:
         self._brokers = [each for host in running.hosts if host is not victim for each in host.broker_ids]
-        self._port_of = running.kafka_port
+        self._running = running
         self._connections: dict[int, BlockingConnection] = {}
         self._request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
@@ -118,13 +117,14 @@ class Watch:
         for connection in self._connections.values():
             connection.close()
 
-    def wait_led_by(self, brokers: Collection[int]) -> None:
-        """Until the first of those asked names only these as leaders."""
+    def wait_led_by(self, host: Host) -> None:
+        """Until the first of those asked names only the host's brokers as leaders."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not (leaders := self._leaders()) or not set(brokers) >= set(leaders.values()):
+        while not (leaders := self._leaders()) or not set(host.broker_ids) >= set(leaders.values()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"after {TIMEOUT_S:.0f} s others than {brokers} still lead")
-            time.sleep(POLL_S)
+                raise TimeoutError(f"after {TIMEOUT_S:.0f} s others than those of host {host.number} still lead")
+            self._running.elect_preferred()  # again: one that gets no core may be out of service meanwhile
+            time.sleep(ELECT_PAUSE_S)
 
     def wait_led_elsewhere(self) -> tuple[float, float]:
         """Seconds from now until only those asked are named as leaders, and until they have answered for all partitions."""
@@ -181,7 +181,7 @@ class Watch:
         try:
             if broker not in self._connections:
                 self._connections[broker] = BlockingConnection(
-                    HOST, self._port_of(broker), client_id="bench", timeout_s=TIMEOUT_S
+                    HOST, self._running.kafka_port(broker), client_id="bench", timeout_s=TIMEOUT_S
                 )
             return self._connections[broker].call(request, timeout_s=TIMEOUT_S)
         except ConnectionError:
