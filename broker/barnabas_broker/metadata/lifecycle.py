@@ -58,6 +58,8 @@ DATA_LANE_RECHECK_MS = 250
 LATE_MS = 100
 """A lane that wakes this late was stopped with its process, or starved."""
 LATE_WAKES_MAX = 64
+UNANSWERED_MAX = 64
+"""Heartbeats after which a controller is silent, also for a lane that always wakes late."""
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
 REGISTRATION_WARN_MS = 10_000
@@ -182,9 +184,9 @@ class BrokerLifecycle:
         self._woke_late: deque[tuple[int, int]] = deque(maxlen=LATE_WAKES_MAX)
         """When this lane woke and how late, since the data lane's last tick."""
         self._unanswered: deque[int] = deque()
+        """When the heartbeats of this stream were sent that wait for their answer; `_until_silent` bounds them."""
         self._heard_ms = 0
         """When the controller last answered, or this lane woke late."""
-        """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
         self._leaderless: set[BrokerId] = set()
         self._told: set[tuple[BrokerId, str]] = set()
         """What went wrong with whom since heartbeats were answered last: each is logged once."""
@@ -463,6 +465,8 @@ class BrokerLifecycle:
         stopped or cut off. What came while this lane did not run is still unread, so only time in which it ran counts."""
         patience_ms = self._config.session_timeout_ms // 2
         while (left_ms := self._heard_ms + patience_ms - self._clock_ms()) > 0:
+            if len(self._unanswered) >= UNANSWERED_MAX:
+                break
             due_ms = self._clock_ms() + left_ms
             await asyncio.sleep(left_ms / 1000)
             if self._clock_ms() - due_ms >= LATE_MS:

@@ -316,6 +316,16 @@ async def test_a_lane_that_did_not_run_does_not_take_the_controller_for_silent()
 
 
 @on_virtual_time
+async def test_a_lane_that_always_wakes_late_leaves_a_silent_controller_too() -> None:
+    async with living(begins=True) as broker:
+        broker.controllers.transport.stopped.add(1)
+        for _ in range(100):
+            broker.stopped_ms += 200
+            await asyncio.sleep(0.4)
+        assert broker.lifecycle.stats.streams_opened > 1
+
+
+@on_virtual_time
 async def test_a_broker_that_was_replaced_registers_anew() -> None:
     async with living(begins=True) as broker:
         first = broker.lifecycle.broker_epoch
