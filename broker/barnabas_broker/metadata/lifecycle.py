@@ -461,8 +461,9 @@ class BrokerLifecycle:
             self._leaderless.discard(controller_id)
 
     async def _until_silent(self) -> None:
-        """Raises ControllerUnreachable for a controller, which answers every heartbeat, that is silent for half a session: it is
-        stopped or cut off. What came while this lane did not run is still unread, so only time in which it ran counts."""
+        """Raises ControllerUnreachable when the controller has answered nothing for half a session: it answers every heartbeat,
+        so it is stopped or cut off. Answers that came while this lane did not run are still unread: only the time in which it
+        ran counts."""
         patience_ms = self._config.session_timeout_ms // 2
         while (left_ms := self._heard_ms + patience_ms - self._clock_ms()) > 0:
             if len(self._unanswered) >= UNANSWERED_MAX:
