@@ -156,6 +156,8 @@ def _propagation(running: Hosts) -> dict[str, float]:
             for broker, connection in connections.items():
                 if broker not in known and _knows(connection, name):
                     known[broker] = time.perf_counter() - began
+            if asked.done():
+                asked.result()  # what refused the topic, at once
             if time.perf_counter() - began > TIMEOUT_S:
                 raise TimeoutError(f"{len(connections) - len(known)} brokers do not name topic {name}")
         asked.result(TIMEOUT_S)
