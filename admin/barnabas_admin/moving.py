@@ -138,11 +138,13 @@ def wait_for_moves(
     invocation: Invocation,
     wanted: Iterable[tuple[str, int]],
     *,
+    size_bytes: int = 0,
     throttled: Sequence[str] = (),
     wait_s_max: float | None = None,
 ) -> None:
     """Show the progress of these partitions' reassignments until none is under way; then take the throttle off `throttled`.
 
+    size_bytes: what the plan has to copy; a move that ends before the first look counts by it.
     Raises AdminError (REQUEST_TIMED_OUT) after `wait_s_max` seconds; the moves and their throttle continue, as after Ctrl-C.
     """
     from barnabas_admin.progress import Progress
@@ -162,10 +164,11 @@ def wait_for_moves(
                 moving = {(item.topic, item.partition) for item in ongoing}
                 for name in copied.keys() - moving:
                     copied[name] = (copied[name][1], copied[name][1])
+                bytes_total = max(size_bytes, sum(whole for _, whole in copied.values()))
                 progress.show(
                     done=len(names) - len(moving),
-                    bytes_done=sum(done for done, _ in copied.values()),
-                    bytes_total=sum(whole for _, whole in copied.values()),
+                    bytes_done=sum(done for done, _ in copied.values()) if ongoing else bytes_total,
+                    bytes_total=bytes_total,
                 )
                 if not ongoing:
                     break

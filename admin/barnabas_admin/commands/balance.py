@@ -80,7 +80,8 @@ def balance(
     planned = plan_balance(present, racks=racks, hosts=hosts, sizes=sizes, leaving=leaving)
     _show(invocation, brokers, present, planned, sizes, is_executing=is_executing)
     if is_executing and planned:
-        carry_out(invocation, planned, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
+        size_bytes = copied_bytes(present, planned, sizes)
+        carry_out(invocation, planned, size_bytes, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
 
 
 def present_and_coming(invocation: Invocation, topics: tuple[str, ...] = ()) -> Placement:
@@ -106,15 +107,22 @@ def partition_sizes(invocation: Invocation, present: Placement) -> dict[tuple[st
 
 
 def carry_out(
-    invocation: Invocation, planned: Placement, *, throttle: int | None, is_waiting: bool, wait_s_max: float | None
+    invocation: Invocation,
+    planned: Placement,
+    size_bytes: int,
+    *,
+    throttle: int | None,
+    is_waiting: bool,
+    wait_s_max: float | None,
 ) -> None:
-    """Begin the moves of a plan, and wait for them if asked to. The process ends with the error of a move that is refused."""
+    """Begin the moves of a plan, with so much to copy, and wait for them if asked to. The process ends with the error of a move that is
+    refused."""
     moves: Moves = dict(planned)
     throttled = set_throttle(invocation, moves, throttle, is_taken_off=is_waiting) if throttle is not None else []
     outcomes = invocation.admin.alter_reassignments(moves)
     end_with_errors(invocation, [item for item in outcomes if item.HasField("error")])
     if is_waiting:
-        wait_for_moves(invocation, moves, throttled=throttled, wait_s_max=wait_s_max)
+        wait_for_moves(invocation, moves, size_bytes=size_bytes, throttled=throttled, wait_s_max=wait_s_max)
         _lead_as_planned(invocation, moves)
     else:
         talk(f"{len(moves)} moves have begun: `barnabas topic reassign status` shows them")

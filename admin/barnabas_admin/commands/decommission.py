@@ -137,7 +137,7 @@ def _empty(
         moved = Moved(moved.replicas + len(plan), moved.size_bytes + size)
         if plan:
             talk(f"{len(plan)} replicas move off {names}, {size_text(size)} to copy")
-            carry_out(invocation, plan, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
+            carry_out(invocation, plan, size, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
         else:
             _wait_for_what_is_under_way(invocation, leaving, is_waiting=is_waiting, wait_s_max=wait_s_max)
         if not is_waiting or not any(_find(invocation, broker_id).replica_count for broker_id in leaving):

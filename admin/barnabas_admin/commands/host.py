@@ -224,7 +224,7 @@ def _spread(invocation: Invocation, *, throttle: int | None, wait_s_max: float |
     )
     if plan:
         talk(f"{moved.replicas} replicas move, {size_text(moved.size_bytes)} to copy")
-        carry_out(invocation, plan, throttle=throttle, is_waiting=True, wait_s_max=wait_s_max)
+        carry_out(invocation, plan, moved.size_bytes, throttle=throttle, is_waiting=True, wait_s_max=wait_s_max)
     return moved
 
 
