@@ -166,7 +166,6 @@ def test_the_hosts_unit_lets_its_process_start_pin_and_watch_over_brokers(tmp_pa
         writable={"/var/lib/barnabas": state, "/var/log/barnabas": tmp_path / "logs"},
         read_only={"/srv/barnabas": config},
         has_bare_proc=True,
-        has_sys_nice=settings["LimitNICE"] == "-10",
     )
     format_for = f"{random_uuid()}/100@127.0.0.1:9093:{random_uuid()}"
     with place, running(place, shlex.split(settings["ExecStart"]), {"BARNABAS_FORMAT_FOR": format_for}, log):
@@ -175,10 +174,6 @@ def test_the_hosts_unit_lets_its_process_start_pin_and_watch_over_brokers(tmp_pa
         assert asked.returncode == 0, asked.stderr
         nodes = {node["name"]: node for node in json.loads(asked.stdout)["nodes"]}
         assert os.sched_getaffinity(nodes["broker-1"]["pid"]) == {nodes["broker-1"]["core"]}
-        nice = {name: os.getpriority(os.PRIO_PROCESS, node["pid"]) for name, node in nodes.items()}
-        assert nice == {"controller-100": -10, "broker-1": 0}
-        if (group := Path(f"/proc/{nodes['controller-100']['pid']}/autogroup")).exists():
-            assert group.read_text().endswith(" nice -10\n")
         assert nodes["controller-100"]["core"] is None and nodes["controller-100"]["memory_bytes"] is not None
 
 

@@ -39,11 +39,9 @@ class Confinement:
         read_only: Mapping[str, Path] | None = None,
         hosts: Sequence[str] = (),
         has_bare_proc: bool = False,
-        has_sys_nice: bool = False,
     ) -> None:
         """kind: of filter, `unit`, `host` or `container`. hosts: names of this very place. has_bare_proc: ProcSubset=pid and
-        ProtectProc=invisible. has_sys_nice: CAP_SYS_NICE, for what LimitNICE allows: not every
-        machine lets its root raise that limit."""
+        ProtectProc=invisible."""
         self._directory = directory
         self._user = user
         self._kind = kind
@@ -55,7 +53,6 @@ class Confinement:
         self._hosts = directory / "hosts"
         self._hosts.write_text("127.0.0.1 localhost\n" + "".join(f"127.0.0.1 {name}\n" for name in hosts))
         self._has_bare_proc = has_bare_proc
-        self._kept = ",+sys_nice" if has_sys_nice else ""
 
     def __enter__(self) -> Confinement:
         words = ["unshare", "--mount", "--net", "sh", "-c", f"{self._set_up()}; echo ready; exec sleep 900"]
@@ -75,7 +72,7 @@ class Confinement:
         """The command, as it is started there."""
         there = ["nsenter", "--target", str(self._holder.pid), "--mount", "--net"]
         user = [f"--reuid={self._user}", f"--regid={self._user}", "--clear-groups", "--no-new-privs"]
-        nothing = [f"--{which}=-all{self._kept}" for which in ("bounding-set", "inh-caps", "ambient-caps")]
+        nothing = ["--bounding-set=-all", "--inh-caps=-all"]
         filtered = [sys.executable, str(Path(seccomp.__file__)), self._kind]
         return [*there, "setpriv", *user, *nothing, *filtered, *command]
 

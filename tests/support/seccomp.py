@@ -27,7 +27,7 @@ RESOURCES = {
     "move_pages": 279,
     "sched_setattr": 314,
 }
-OF_A_HOST = ("sched_setaffinity", "setpriority", "setrlimit")
+OF_A_HOST = ("sched_setaffinity", "setrlimit")
 """Of those, what the unit of a host allows."""
 PRIVILEGED = {
     "setuid": 105,

@@ -23,11 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.host.system_calls import NICE, bind_to_core, take_precedence
+from barnabas_broker.host.system_calls import bind_to_core
 from barnabas_broker.node.fork_server import become
 from barnabas_wire.lazy_dataclass import dataclass
-
-logger = logging.getLogger(__name__)
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 """Signals that the parent handles."""
@@ -51,8 +49,6 @@ class Launch:
     lock: int
     """A descriptor with the node's lock."""
     core: int | None
-    has_precedence: bool
-    """Whether it gets a core before its siblings, where the system lets it."""
     descriptors_max: int
     is_forked: bool
     """Whether it runs in the memory that its parent has; else by exec."""
@@ -110,8 +106,6 @@ def _run(launch: Launch, request: Mapping[str, Any]) -> object:
     signal.set_wakeup_fd(-1)
     for number in HANDLED:
         signal.signal(number, signal.SIG_DFL)
-    if launch.has_precedence:
-        _precede(launch.name)
     for handler in tuple(logging.root.handlers):
         logging.root.removeHandler(handler)
         handler.close()
@@ -128,18 +122,6 @@ def _run(launch: Launch, request: Mapping[str, Any]) -> object:
         return main(arguments)
     os.set_inheritable(launch.lock, True)
     os.execv(sys.executable, [sys.executable, "-m", "barnabas_broker.main", *arguments])
-
-
-def _precede(name: str) -> None:
-    try:
-        take_precedence()
-    except OSError as error:
-        logger.info(
-            "%s waits for a core as the brokers do (%s): set LimitNICE=%d in the host's unit to have it go first",
-            name,
-            error.strerror,
-            NICE,
-        )
 
 
 def _close_all_but(kept: int) -> None:

@@ -218,7 +218,6 @@ class Supervisor:
                 ),
                 lock=lock,
                 core=plan.core,
-                has_precedence=not plan.is_broker,
                 descriptors_max=self._facts.descriptors_max,
                 is_forked=self._facts.is_forked,
             )

@@ -1,4 +1,4 @@
-"""What a host asks of its system that Linux alone answers: cores and their order, the memory of a process, the descriptors of all.
+"""What a host asks of its system that Linux alone answers: cores, the memory of a process, the descriptors of all.
 
 May touch:  /proc, the scheduler.     Must not touch: nodes, files of ours.
 Invariants: each call has a twin, which says what every system knows, or that it is not known.
@@ -7,16 +7,12 @@ Read next:  command.py; starting.py; supervisor.py.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas_broker.node.descriptor_budget import UNLIMITED
 from barnabas_wire.host_system import has_linux
-
-NICE = -10
-"""What `take_precedence` sets: nine times the share of a sibling that wants the same core (sched(7))."""
 
 
 def allowed_cores() -> Sequence[int]:
@@ -27,16 +23,6 @@ def allowed_cores() -> Sequence[int]:
 def bind_to_core(core: int) -> None:
     """This process, with all that it starts, runs there alone. Raises OSError. A host is planned without where it cannot be."""
     os.sched_setaffinity(0, {core})
-
-
-def take_precedence() -> None:
-    """This process, with all that it starts, gets a core before its siblings. Raises OSError: without privilege it may as far as
-    RLIMIT_NICE lets it."""
-    os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    if has_linux():
-        # sessions share a core equally, whatever is in them, unless their group is told as well (sched(7), autogroup)
-        with contextlib.suppress(FileNotFoundError):
-            Path("/proc/self/autogroup").write_text(str(NICE), encoding="ascii")
 
 
 def memory_bytes(pid: int) -> int | None:

@@ -1,14 +1,12 @@
-"""What a node finds of its parent's environment, and what it may not take."""
+"""What a node finds of its parent's environment."""
 
 from __future__ import annotations
 
-import logging
-import os
 from pathlib import Path
 
 import pytest
 
-from barnabas_broker.host.starting import _precede, node_environment
+from barnabas_broker.host.starting import node_environment
 
 GIVEN = {
     "PATH": "/bin",
@@ -35,15 +33,3 @@ def test_a_node_tells_its_parent_and_has_no_key_that_all_would_share(watchdog_ms
 def test_a_controller_is_told_how_it_may_be_formatted() -> None:
     found = node_environment(GIVEN, notify=Path("/h/n"), watchdog_ms=1, formats=True)
     assert found["BARNABAS_FORMAT_FOR"] == "x"
-
-
-def test_a_controller_that_may_not_go_first_starts_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: int) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "setpriority", refuse)
-    with caplog.at_level(logging.INFO):
-        _precede("controller-1")
-    assert "set LimitNICE=-10 in the host's unit" in caplog.text
