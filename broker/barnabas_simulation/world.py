@@ -30,6 +30,7 @@ from barnabas_broker.node.properties import NodeConfig
 from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.world import Served
 from barnabas_log.disk import Disk
+from barnabas_quorum.driver.broker_probe import BrokerProbe, unknown_reach
 from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_simulation.compaction import InlineCleaner
@@ -79,14 +80,6 @@ class SimulatedLane:
             coroutine.close()
             raise
         return await coroutine
-
-
-class NoProbe:
-    """No node can be looked at from outside: the grace and the session decide."""
-
-    async def is_refused(self, endpoints: Any) -> bool:
-        """See BrokerProbe."""
-        return False
 
 
 class ListenersUnasked:
@@ -201,9 +194,9 @@ class SimulatedWorld:
         """See World."""
         return SimulatedControllerTransport(self._run.network, self._node, applied)
 
-    def broker_probe(self) -> NoProbe:
+    def broker_probe(self) -> BrokerProbe:
         """See World."""
-        return NoProbe()
+        return unknown_reach
 
     def peer(self, broker_id: BrokerId, endpoint: Endpoint, *, config: NodeConfig) -> SimulatedPeer:
         """See World."""

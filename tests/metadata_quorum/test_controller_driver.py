@@ -26,7 +26,7 @@ from barnabas_quorum.controller.requests import (
     PartitionAlteration,
 )
 from barnabas_quorum.driver import controller_driver, metadata_batches
-from barnabas_quorum.driver.broker_probe import TcpProbe, reach_of
+from barnabas_quorum.driver.broker_probe import reach_of
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_quorum.errors import BufferExhausted
 from barnabas_quorum.explain.brokers import Reach
@@ -558,13 +558,13 @@ async def test_the_time_that_a_fence_takes_to_decide_is_nobody_elses_silence(mon
 class Refused:
     """A probe that gives the set answers, and then finds nobody listening."""
 
-    def __init__(self, *answers: bool) -> None:
+    def __init__(self, *answers: Reach) -> None:
         self.answers = list(answers)
         self.asked: list[Sequence[Endpoint]] = []
 
-    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+    async def __call__(self, endpoints: Sequence[Endpoint]) -> Reach:
         self.asked.append(endpoints)
-        return self.answers.pop(0) if self.answers else True
+        return self.answers.pop(0) if self.answers else Reach.REFUSED
 
 
 class RefusedAt:
@@ -573,8 +573,8 @@ class RefusedAt:
     def __init__(self, port: int) -> None:
         self.port = port
 
-    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
-        return endpoints[0].port == self.port
+    async def __call__(self, endpoints: Sequence[Endpoint]) -> Reach:
+        return Reach.REFUSED if endpoints[0].port == self.port else Reach.NO_ANSWER
 
 
 @on_virtual_time
@@ -614,12 +614,43 @@ async def test_a_broker_proven_dead_does_not_wait_long_for_a_sibling_in_doubt() 
 
 @on_virtual_time
 async def test_only_refusals_in_a_row_prove_a_broker_dead() -> None:
-    probe = Refused(True, False)
+    probe = Refused(Reach.REFUSED, Reach.NO_ANSWER)
     async with running(probe=probe, session_timeout_ms=9000, disconnect_grace_ms=8000) as stand:
         connection = await stand.start_broker(1)
         connection.close()
         assert 550 <= await stand.fenced_after_ms(1) <= 550 + SLACK_MS
         assert len(probe.asked) == 4, "refused, answered, then refused twice"
+
+
+@on_virtual_time
+async def test_a_broker_that_still_listens_is_judged_by_its_silence_and_not_by_the_grace() -> None:
+    async with running(
+        probe=Refused(*[Reach.LISTENS] * 1000), session_timeout_ms=3000, disconnect_grace_ms=1000
+    ) as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        assert 3000 <= await stand.fenced_after_ms(1) <= 3000 + SLACK_MS
+
+
+@on_virtual_time
+async def test_a_broker_that_listened_and_dies_then_is_fenced_at_once() -> None:
+    async with running(probe=Refused(*[Reach.LISTENS] * 8), session_timeout_ms=3000, disconnect_grace_ms=1000) as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        assert 1300 < await stand.fenced_after_ms(1) <= 1500 + SLACK_MS
+
+
+@on_virtual_time
+async def test_what_a_listener_said_before_a_new_connection_says_nothing_after_it() -> None:
+    probe = Refused(Reach.LISTENS, *[Reach.NO_ANSWER] * 1000)
+    async with running(probe=probe, session_timeout_ms=3000, disconnect_grace_ms=1000) as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        await asyncio.sleep(0.2)
+        assert len(probe.asked) == 1
+        again = stand.driver.connect(BrokerId(1), connection.broker_epoch, print)
+        again.close()
+        assert 1000 <= await stand.fenced_after_ms(1) <= 1000 + SLACK_MS
 
 
 @on_virtual_time
@@ -647,19 +678,18 @@ async def test_the_tcp_probe_knows_a_closed_port_from_an_open_one() -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     here = Endpoint("PLAINTEXT", "127.0.0.1", port)
-    assert not await TcpProbe().is_refused([here])
     assert await reach_of([here]) is Reach.LISTENS
     assert await reach_of([Endpoint("PLAINTEXT", "a..b", 9092)]) is Reach.NO_ANSWER
     server.close()
     await server.wait_closed()
-    assert await TcpProbe().is_refused([here])
-    assert not await TcpProbe().is_refused([]), "no endpoint proves nothing"
+    assert await reach_of([here]) is Reach.REFUSED
+    assert await reach_of([]) is Reach.UNKNOWN, "no endpoint proves nothing"
 
 
 @pytest.mark.parametrize("endpoint", [("a..b", 9092), ("a" * 64, 9092), ("a\0b", 9092), ("127.0.0.1", 1 << 16 << 16)])
 async def test_the_tcp_probe_survives_an_invalid_address(endpoint: tuple[str, int]) -> None:
     """Python raises UnicodeError, ValueError, OverflowError. One broker's typing error must not end each controller in turn."""
-    assert not await TcpProbe().is_refused([Endpoint("PLAINTEXT", *endpoint)])
+    assert await reach_of([Endpoint("PLAINTEXT", *endpoint)]) is Reach.NO_ANSWER
 
 
 # --- controlled shutdown ------------------------------------------------------------------------------------------------

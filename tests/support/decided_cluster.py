@@ -17,6 +17,7 @@ from barnabas_quorum.controller.requests import (
     RegisterBroker,
 )
 from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.driver.broker_probe import unknown_reach
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.errors import NotController
@@ -252,20 +253,12 @@ class HeldQuorum:
         self.commit_all()
 
 
-class NeverRefused:
-    """A probe that proves nothing."""
-
-    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
-        """See BrokerProbe."""
-        return False
-
-
 def make_driver(
     call_soon: Callable[..., Any], *, node_id: int = 1, probe: Any = None, publishers: Sequence[Any] = (), **config: Any
 ) -> tuple[ControllerDriver, HeldQuorum]:
     """A driver over a quorum of one that is not elected yet."""
     driver = ControllerDriver(
-        make_controller(**config), node_id=BrokerId(node_id), clock_ms=lambda: 0, probe=probe or NeverRefused()
+        make_controller(**config), node_id=BrokerId(node_id), clock_ms=lambda: 0, probe=probe or unknown_reach
     )
     quorum = HeldQuorum(call_soon, node_id=node_id)
     loader = MetadataLoader([driver, *publishers])

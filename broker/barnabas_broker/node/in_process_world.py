@@ -17,6 +17,7 @@ from barnabas_broker.node.system_world import SystemWorld
 from barnabas_broker.node.world import Served
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
+from barnabas_quorum.driver.broker_probe import BrokerProbe, unknown_reach
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.errors import PeerUnreachable
@@ -51,14 +52,6 @@ class NoVoters:
 
     async def close(self) -> None:
         """See Transport."""
-
-
-class NoBrokerProbe:
-    """Whether another broker's process is gone: there is no other. Meets BrokerProbe."""
-
-    async def is_refused(self, endpoints: Any) -> bool:
-        """See BrokerProbe."""
-        return False
 
 
 class OwnController:
@@ -185,9 +178,9 @@ class InProcessWorld(SystemWorld):
         self._controller = OwnController(applied)
         return self._controller
 
-    def broker_probe(self) -> NoBrokerProbe:
+    def broker_probe(self) -> BrokerProbe:
         """See World."""
-        return NoBrokerProbe()
+        return unknown_reach
 
     def serve(self, served: Served) -> NoServers:
         """See World."""

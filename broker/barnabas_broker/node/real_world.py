@@ -22,7 +22,7 @@ from barnabas_broker.node.service_manager import ServiceManager
 from barnabas_broker.node.system_world import SystemWorld
 from barnabas_broker.node.world import Served, Servers
 from barnabas_log.disk import RealDisk
-from barnabas_quorum.driver.broker_probe import BrokerProbe, TcpProbe
+from barnabas_quorum.driver.broker_probe import BrokerProbe, reach_of
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.driver.transport import Transport
@@ -77,7 +77,7 @@ class RealWorld(SystemWorld):
 
     def broker_probe(self) -> BrokerProbe:
         """See World."""
-        return TcpProbe()
+        return reach_of
 
     def serve(self, served: Served) -> Servers:
         """See World."""

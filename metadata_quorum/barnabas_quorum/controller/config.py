@@ -31,7 +31,8 @@ class ControllerConfig:
         1000,
         "broker.disconnect.grace.ms",
         "A broker whose heartbeat connection broke is fenced unless it reconnects within this time, and at once when "
-        "its listener refuses connections. Silence on an open connection counts against broker.session.timeout.ms.",
+        "its listener refuses connections. Silence on an open connection counts against broker.session.timeout.ms, and so does "
+        "that of a broker whose listener still takes connections.",
     )
     idle_interval_ms: int = _key(
         500,

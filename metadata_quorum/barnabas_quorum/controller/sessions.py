@@ -9,8 +9,11 @@ The time for which the controller itself stalled (its loop was blocked, its proc
 brokers: their heartbeats arrived and were not read. Every session gets that time back (`give_back`).
 
 When is a broker dead?  On an open connection that is silent: after the session time-out. After its connection broke: when the
-disconnect grace ends without a new one, or at once when a probe finds its listener closed. A broker that never connected to
-this controller (just elected): after the session time-out, or when the probe finds its listener closed.
+disconnect grace ends without a new one, or at once when a probe finds its listener closed. Where the probe finds that it listens,
+its process runs, and the grace waits for nothing: after the session time-out. (A broker hangs up on a controller that is slow to
+answer, and where both are starved of CPU it takes longer than the grace to call again; fenced for that, many at once, they make
+the controller slower still.) A broker that never connected to this controller (just elected): after the session time-out, or when
+the probe finds its listener closed.
 
 Brokers before metadata.version 4 send a heartbeat every 2 s by default, for a session of 9 s. With a session of 3 s a single
 late heartbeat would fence them. While versions are mixed, they keep their longer session (`least_session_ms`).
@@ -50,6 +53,8 @@ class BrokerSession:
     """Open heartbeat streams; briefly two when the broker reconnects before the end of its old stream is seen."""
     lost_ms: int | None = None
     """When the last stream broke; None while connected, or if there never was one."""
+    listens: bool = False
+    """Whether its listener has taken a connection since."""
     unfenced_ms: int | None = None
     """Since when the broker is in service, or this controller leads; None while it is fenced."""
     refused_ms: int | None = None
@@ -93,6 +98,7 @@ class BrokerSessions:
         session = self._session(broker_id, broker_epoch, now_ms)
         session.connections += 1
         session.lost_ms = session.refused_ms = None
+        session.listens = False
         session.contact_ms = now_ms
 
     def disconnect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> bool:
@@ -126,6 +132,12 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         if session is not None and session.connections == 0:
             session.refused_ms = from_ms
+
+    def note_listens(self, broker_id: BrokerId) -> None:
+        """The broker's connection broke and its listener takes others: its process runs, so only its silence is judged."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.connections == 0:
+            session.listens = True
 
     def is_refused(self, broker_id: BrokerId) -> bool:
         """Whether it is proven dead."""
@@ -175,7 +187,7 @@ class BrokerSessions:
         if session is None:
             return None
         deadline = session.contact_ms + max(self._session_timeout_ms, at_least_ms)
-        if session.connections == 0 and session.lost_ms is not None:
+        if session.connections == 0 and session.lost_ms is not None and not session.listens:
             deadline = min(deadline, session.lost_ms + self._disconnect_grace_ms)
         return deadline if session.refused_ms is None else min(deadline, session.refused_ms)
 

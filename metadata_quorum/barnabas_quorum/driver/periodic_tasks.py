@@ -21,6 +21,7 @@ from barnabas_quorum.controller.requests_integrity import WriteImageHash
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.broker_probe import BrokerProbe
 from barnabas_quorum.driver.controller_stats import ControllerDriverStats
+from barnabas_quorum.explain.brokers import Reach
 from barnabas_wire.kafka.ids import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -290,6 +291,9 @@ class PeriodicTasks:
                 controller.sessions.note_refused(broker_id, from_ms=self._driver.now_ms() + wait_ms)
                 self.on_sessions_changed()
                 return
-            refusals = refusals + 1 if await self._probe.is_refused(broker.endpoints) else 0
+            reach = await self._probe(broker.endpoints)
+            refusals = refusals + 1 if reach is Reach.REFUSED else 0
+            if reach is Reach.LISTENS:
+                self._driver.controller.sessions.note_listens(broker_id)
             # the state is looked at again above, whatever happened during the probe
             delay_ms = 0 if refusals == PROBE_REFUSALS else PROBE_INTERVAL_MS

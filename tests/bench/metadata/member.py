@@ -29,7 +29,7 @@ from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.requests import BrokerHeartbeat, RegisterBroker
-from barnabas_quorum.driver.broker_probe import TcpProbe
+from barnabas_quorum.driver.broker_probe import reach_of
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
@@ -106,7 +106,7 @@ class ControllerMember:
             ),
             node_id=me.id,
             clock_ms=wall_ms,
-            probe=TcpProbe(),
+            probe=reach_of,
         )
         self.loader.publishers = (self.driver,)
         self.listener = MetadataListener(self.loader, leader_observers=(self.driver.on_leader_change,))
