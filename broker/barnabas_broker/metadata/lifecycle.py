@@ -4,7 +4,7 @@ May touch:  asyncio, the controller client.   Must not touch: gRPC, images, logs
 Invariants: it asks to be unfenced only when the node is ready, its log directories name its registration durably, and that is
             applied here; it heartbeats only while the data lane moves; one incarnation id per process; the broker epoch never
             falls.
-Read next:  ../controller_client/client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
+Read next:  silence.py; ../controller_client/client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
 
 Belongs to the control lane. `broker_epoch`, `state`, `is_fenced`, `answered_ms` and `may_quorum_stand` are plain fields that
 any lane may read.
@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
 from typing import Any, Protocol
@@ -32,6 +31,7 @@ from typing import Any, Protocol
 from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, HeartbeatStream
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.isolation import may_quorum_stand
+from barnabas_broker.metadata.silence import Silence
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     BrokerHeartbeat,
@@ -55,11 +55,6 @@ REGISTRATION_RETRY_MS = 250
 HELD_RETRY_MS = 2000
 """While the controllers wait for an operator's sign-off of a bad metadata record."""
 DATA_LANE_RECHECK_MS = 250
-LATE_MS = 100
-"""A lane that wakes this late was stopped with its process, or starved."""
-LATE_WAKES_MAX = 64
-UNANSWERED_MAX = 64
-"""Heartbeats after which a controller is silent, also for a lane that always wakes late."""
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
 REGISTRATION_WARN_MS = 10_000
@@ -181,16 +176,11 @@ class BrokerLifecycle:
         """The count of offline log directories, those without a readable id among them."""
         self._holds_back = False
         """The data lane is stuck."""
-        self._woke_late: deque[tuple[int, int]] = deque(maxlen=LATE_WAKES_MAX)
-        """When this lane woke and how late, since the data lane's last tick."""
-        self._unanswered: deque[int] = deque()
-        """When the heartbeats of this stream were sent that wait for their answer; `_until_silent` bounds them."""
-        self._heard_ms = 0
-        """When the controller last answered, or this lane woke late."""
+        self._silence = Silence(patience_ms=config.session_timeout_ms // 2)
         self._leaderless: set[BrokerId] = set()
+        """Controllers whose last word was that they know no leader, or that refuse connections."""
         self._told: set[tuple[BrokerId, str]] = set()
         """What went wrong with whom since heartbeats were answered last: each is logged once."""
-        """Controllers whose last word was that they know no leader, or that refuse connections."""
         self._connected_to: BrokerId | None = None
         self._beat_now = asyncio.Event()
         self._reconnect = asyncio.Event()
@@ -388,8 +378,7 @@ class BrokerLifecycle:
     async def _converse(self, controller_id: BrokerId) -> None:
         """One stream, until it breaks, its controller falls silent or says an error, or another controller is active."""
         self.stats.streams_opened += 1
-        self._unanswered.clear()
-        self._heard_ms = self._clock_ms()
+        self._silence.begin(now_ms=self._clock_ms())
         stream = await self._client.open_heartbeats(controller_id)
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -430,27 +419,24 @@ class BrokerLifecycle:
         while True:
             self._beat_now.clear()
             if self._data_lane_moves():
-                self._unanswered.append(self._clock_ms())
+                self._silence.note_sent(now_ms=self._clock_ms())
                 await stream.send(self._heartbeat())
                 self.stats.heartbeats_sent += 1
                 interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
             else:
                 self.stats.heartbeats_held_back += 1
                 interval_ms = DATA_LANE_RECHECK_MS
-            waits_since_ms = self._clock_ms()
+            due_ms = self._clock_ms() + interval_ms
             # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
                     await self._beat_now.wait()
-            woke_ms = self._clock_ms()
-            if (late_ms := woke_ms - waits_since_ms - interval_ms) >= LATE_MS:
-                self._woke_late.append((woke_ms, late_ms))
-                self._heard_ms = woke_ms
+            self._silence.note_woke(due_ms=due_ms, now_ms=self._clock_ms())
 
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
             reply = await stream.receive()
-            self._heard_ms = self._clock_ms()
+            self._silence.note_heard(now_ms=self._clock_ms())
             answered_before_ms = self.answered_ms
             self._take_reply(reply)
             if self._told:
@@ -462,23 +448,16 @@ class BrokerLifecycle:
 
     async def _until_silent(self) -> None:
         """Raises ControllerUnreachable when the controller has answered nothing for half a session: it answers every heartbeat,
-        so it is stopped or cut off. Answers that came while this lane did not run are still unread: only the time in which it
-        ran counts."""
-        patience_ms = self._config.session_timeout_ms // 2
-        while (left_ms := self._heard_ms + patience_ms - self._clock_ms()) > 0:
-            if len(self._unanswered) >= UNANSWERED_MAX:
-                break
+        so it is stopped or cut off."""
+        while (left_ms := self._silence.left_ms(now_ms=self._clock_ms())) > 0:
             due_ms = self._clock_ms() + left_ms
             await asyncio.sleep(left_ms / 1000)
-            if self._clock_ms() - due_ms >= LATE_MS:
-                self._heard_ms = self._clock_ms()
-        raise ControllerUnreachable(f"no answer for {patience_ms} ms")
+            self._silence.note_woke(due_ms=due_ms, now_ms=self._clock_ms())
+        raise ControllerUnreachable(f"no answer for {self._silence.patience_ms} ms")
 
     def _data_lane_moves(self) -> bool:
         tick_ms = self._data_lane_last_tick_ms()
-        while self._woke_late and self._woke_late[0][0] <= tick_ms:
-            self._woke_late.popleft()
-        silent_ms = self._clock_ms() - tick_ms - sum(late_ms for _, late_ms in self._woke_late)
+        silent_ms = self._silence.data_lane_ms(tick_ms=tick_ms, now_ms=self._clock_ms())
         moves = silent_ms < self._config.data_lane_timeout_ms
         if moves == self._holds_back:
             self._holds_back = not moves
@@ -510,8 +489,8 @@ class BrokerLifecycle:
                 self._beat_now.set()
             return
         self._on_voters_clock(reply.voters_clock_ms)
-        if self._unanswered:
-            self.answered_ms = self._unanswered.popleft()
+        if (sent_ms := self._silence.note_answered()) is not None:
+            self.answered_ms = sent_ms
         if self.is_fenced != reply.is_fenced:
             logger.info("broker %d is %s", self._identity.broker_id, "fenced" if reply.is_fenced else "unfenced")
         self.is_fenced = reply.is_fenced
