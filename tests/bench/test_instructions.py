@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_quorum.image.directories import is_reserved
+from barnabas_replication.leader import fetches
 from barnabas_wire.kafka.ids import ZERO_UUID
 from tests.bench import instructions
 from tests.bench.instructions import Bytecodes, compare, measure_all
@@ -16,10 +17,10 @@ from tests.bench.instructions import Bytecodes, compare, measure_all
 
 def test_a_row_takes_the_same_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions, "REQUESTS", 11)
+    # Its timer falls into most requests of a row where the machine is busy, and into few else.
+    monkeypatch.setattr(fetches, "HIGH_WATERMARK_PUSH_MS", 3_600_000)
     first, second = (asyncio.run(measure_all(Bytecodes(), tmp_path / name)) for name in ("first", "second"))
-    assert first == pytest.approx(second, rel=instructions.SLACK), (
-        "a push of the HW may fall into most requests of a row"
-    )
+    assert first == pytest.approx(second, rel=instructions.SLACK)
     assert min(first.values()) > 500
     assert first["fetch of a follower, partitions: 10"] > 2 * first["fetch of a follower, partitions: 1"]
 
