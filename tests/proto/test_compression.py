@@ -153,11 +153,13 @@ def test_many_small_members_of_gzip_take_time_by_their_number() -> None:
     """Each used to copy all that came behind it: a batch of 1 MB took a second of CPU."""
     member = gzip.compress(b"")
 
-    def cpu_s(count: int) -> float:
-        data = member * count
+    def once_s(data: bytes) -> float:
         began_s = time.thread_time()
         assert decompress(CompressionType.GZIP, data, bytes_max=MIB) == b""
         return time.thread_time() - began_s
+
+    def cpu_s(count: int) -> float:
+        return min(once_s(member * count) for _ in range(3))  # one may share its core's caches with others
 
     assert cpu_s(60_000) < 12 * max(cpu_s(10_000), 0.005), "36 times as long, if it is quadratic"
 

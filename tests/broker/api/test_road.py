@@ -20,11 +20,11 @@ FILES_MAX = 19
 
 
 async def test_the_walk_of_a_produce_names_every_file_on_its_road(tmp_path: Path) -> None:
-    passed: set[str] = set()
+    roads: list[set[str]] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PRODUCT):
-            passed.add(frame.f_code.co_filename)
+            roads[-1].add(frame.f_code.co_filename)
 
     config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE)
     async with single_broker(tmp_path, topics={"t": 1}, log_config=config) as broker:
@@ -41,10 +41,12 @@ async def test_the_walk_of_a_produce_names_every_file_on_its_road(tmp_path: Path
         sys.setprofile(note)
         try:
             for _ in range(4):
+                roads.append(set())
                 await ask()
         finally:
             sys.setprofile(None)
         writer.close()
+    passed = set.intersection(*roads)  # a timer falls into one or the other
     walk = (ROOT / "docs" / "architecture.md").read_text().partition("## The walk of a produce request")[2]
     walk = walk.partition("\n## ")[0]
     assert not [path for path in sorted(passed) if f"{Path(path).name}`" not in walk]
