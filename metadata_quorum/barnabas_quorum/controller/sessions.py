@@ -134,7 +134,8 @@ class BrokerSessions:
             session.refused_ms = from_ms
 
     def note_listens(self, broker_id: BrokerId) -> None:
-        """The broker's connection broke and its listener takes others: its process runs, so only its silence is judged."""
+        """The broker's connection broke and its listener takes others: its process runs, so only its silence is judged. A new process
+        of that broker does not listen before it is unfenced, so it is not taken for its former one."""
         session = self._sessions.get(broker_id)
         if session is not None and session.connections == 0:
             session.listens = True
