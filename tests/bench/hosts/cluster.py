@@ -92,14 +92,14 @@ class Host:
                 return found
         return None
 
-    def wait(self) -> None:
-        """Until every node is in service."""
+    def wait(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Until every node is in service. timeout_s: from its start."""
         while True:
             nodes = self.status() or []
             if nodes and all(node["state"] == "in service" for node in nodes):
                 self.start_s = time.monotonic() - self._began_s
                 return
-            if time.monotonic() - self._began_s > TIMEOUT_S or (self._process and self._process.poll() is not None):
+            if time.monotonic() - self._began_s > timeout_s or (self._process and self._process.poll() is not None):
                 raise RuntimeError(f"host {self.number} is not in service: {nodes}\n{self.last_words()}")
             time.sleep(POLL_S)
 
@@ -240,10 +240,10 @@ class Hosts:
     def _port_in_kind(self, broker_id: int) -> int:
         return broker_id - BROKER_ID + self.host_of(broker_id).number
 
-    def start(self, host: Host) -> None:
+    def start(self, host: Host, timeout_s: float = TIMEOUT_S) -> None:
         """Start a host that was killed, and wait for it."""
         host.launch(self._environment)
-        host.wait()
+        host.wait(timeout_s)
 
     def kind_of_port(self, port: int) -> str | None:
         """What listens there: broker, admin, metrics or controller; None: nothing of ours."""

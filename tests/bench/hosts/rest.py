@@ -29,10 +29,11 @@ SETTLE_S = 15.0
 REST_S = 20.0
 ROLES = ("broker", "controller", "host")
 TOPICS = 10
-REFUSALS_MAX = 2 * TOPICS
 CONTROLLER_LOST = frozenset({KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER})
 """What a client asks again after."""
 CHANGES = 40
+CHANGES_S, START_TIMEOUT_S = 180.0, 900.0
+"""Where cores are short: no further topic or change after so long, and how long a host may take to start."""
 MEMORY_BYTES_MIN = 3 << 30
 """The run ends where the machine has less free memory than this."""
 ESTABLISHED = "01"
@@ -85,7 +86,7 @@ def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
         _until_fenced(running, topic, set(lost.broker_ids))
         say("a host is killed: all that it led is led elsewhere after, s", time.monotonic() - began)
         before = cpu_s(others := running.pids())
-        running.start(lost)
+        running.start(lost, START_TIMEOUT_S)
         say("a host started beside the others: in service after, s", lost.start_s)
         say("a host started beside the others: its own CPU, s", cpu_s(lost.pids().values()))
         say("a host started beside the others: CPU of the others, s", cpu_s(others) - before)
@@ -153,20 +154,23 @@ def _propagation(running: Hosts) -> dict[str, float]:
     first_ms: list[float] = []
     spread_ms: list[float] = []
     refused = 0
-    while len(first_ms) < TOPICS:
+    began = time.monotonic()
+    while len(first_ms) < TOPICS and time.monotonic() - began < CHANGES_S:
         try:
             known = _made_known(running, connections)
         except KafkaException as error:
-            refused += 1
-            if error.args[0].code() not in CONTROLLER_LOST or refused > REFUSALS_MAX:
+            if error.args[0].code() not in CONTROLLER_LOST:
                 raise
+            refused += 1
             continue  # the topic may be there or not: the next one has another name
         first_ms.append(min(known) * 1e3)
         spread_ms.append((max(known) - min(known)) * 1e3)
     for connection in connections.values():
         connection.close()
-    return {
-        "a topic is made: refused, for want of a controller": refused,
+    found: dict[str, float] = {"a topic is made: refused, for want of a controller": refused}
+    if not first_ms:
+        return found
+    return found | {
         "a topic is made: the first broker names it after, ms (median)": statistics.median(first_ms),
         "a topic is made: from the first broker to the last, ms (median)": statistics.median(spread_ms),
         "a topic is made: from the first broker to the last, ms (worst)": max(spread_ms),
@@ -201,10 +205,11 @@ def _changes(running: Hosts, topic: str, found: Mapping[str, float]) -> dict[str
     """CPU of one change of a topic's configuration, one after another, beyond the rest."""
     pids = {role: running.pids(role) for role in ("broker", "controller")}
     before = {role: cpu_s(each) for role, each in pids.items()}
-    refused = 0
+    made = refused = 0
     began = time.perf_counter()
-    for number in range(CHANGES):
-        entry = ConfigEntry("retention.ms", str(10**9 + number), incremental_operation=AlterConfigOpType.SET)
+    while made < CHANGES and time.perf_counter() - began < CHANGES_S:
+        made += 1
+        entry = ConfigEntry("retention.ms", str(10**9 + made), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         try:
             running.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
@@ -215,12 +220,12 @@ def _changes(running: Hosts, topic: str, found: Mapping[str, float]) -> dict[str
     took_s = time.perf_counter() - began
     said = {
         "a change of a configuration: refused, for want of a controller": refused,
-        "a change of a configuration, one after another, ms": took_s * 1e3 / CHANGES,
+        "a change of a configuration, one after another, ms": took_s * 1e3 / made,
     }
     for role, each in pids.items():
         rest_s = found[f"every broker follows the others: {role}s together, cores"] * took_s
         said[f"a change of a configuration: CPU of all {role}s, ms"] = (
-            (cpu_s(each) - before[role] - rest_s) * 1e3 / CHANGES
+            (cpu_s(each) - before[role] - rest_s) * 1e3 / made
         )
     return said
 
