@@ -30,14 +30,18 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from barnabas_admin.client import AdminClient as ControlAdmin
 from barnabas_admin.cluster_directory import random_uuid
+from barnabas_admin.errors import AdminError
 from barnabas_admin.local_node import node_environment, server_command
 from barnabas_admin.local_ports import HOST, is_port_free
+from barnabas_wire.kafka.errors import ErrorCode
 
 BROKERS_MAX = 64
 KINDS = ("broker", "admin", "metrics", "controller")
 """The kinds of listeners, in the order of their ports."""
 PORTS_SPAN = len(KINDS) * BROKERS_MAX
 TIMEOUT_S = 180.0
+CONTROLLER_LOST = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
+"""What refuses a change while no controller is active, or where it was lost before it answered."""
 POLL_S = 0.05
 BROKER_ID = 101
 SHARED = {
@@ -295,9 +299,13 @@ class Hosts:
             time.sleep(POLL_S)
 
     def elect_preferred(self) -> None:
-        """The first replica of each partition leads again."""
+        """Ask that the first replica of each partition leads again; nothing is elected where the controller is lost meanwhile."""
         with ControlAdmin(self.admin_addresses, timeout_s=TIMEOUT_S) as admin:
-            admin.elect_leaders(None)
+            try:
+                admin.elect_leaders(None)
+            except AdminError as error:
+                if error.code not in CONTROLLER_LOST:
+                    raise
 
     def delete(self, name: str) -> None:
         """Remove a topic; returns when its files are gone."""

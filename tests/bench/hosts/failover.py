@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas_admin.client import AdminClient as ControlAdmin
-from barnabas_admin.errors import AdminError
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -124,11 +123,7 @@ class Watch:
         while not (leaders := self._leaders()) or not set(host.broker_ids) >= set(leaders.values()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {TIMEOUT_S:.0f} s others than those of host {host.number} still lead")
-            try:
-                self._running.elect_preferred()  # again: one that gets no core may be out of service meanwhile
-            except AdminError as error:
-                if not error.is_retriable:
-                    raise
+            self._running.elect_preferred()  # again: one that gets no core may be out of service meanwhile
             time.sleep(ELECT_PAUSE_S)
 
     def wait_led_elsewhere(self) -> tuple[float, float]:

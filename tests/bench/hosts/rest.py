@@ -16,21 +16,19 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas_broker.host.system_calls import memory_bytes
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.bench.hosts.cluster import HOST, TIMEOUT_S, Hosts
+from tests.bench.hosts.cluster import CONTROLLER_LOST, HOST, TIMEOUT_S, Hosts
 from tests.bench.machine import cpu_s
 
 SETTLE_S = 15.0
 REST_S = 20.0
 ROLES = ("broker", "controller", "host")
 TOPICS = 10
-CONTROLLER_LOST = frozenset({KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER})
-"""What a client asks again after."""
 CHANGES = 40
 CHANGES_S, START_TIMEOUT_S = 180.0, 900.0
 """Where cores are short: no further topic or change after so long, and how long a host may take to start."""
@@ -205,11 +203,11 @@ def _changes(running: Hosts, topic: str, found: Mapping[str, float]) -> dict[str
     """CPU of one change of a topic's configuration, one after another, beyond the rest."""
     pids = {role: running.pids(role) for role in ("broker", "controller")}
     before = {role: cpu_s(each) for role, each in pids.items()}
-    made = refused = 0
+    asked = refused = 0
     began = time.perf_counter()
-    while made < CHANGES and time.perf_counter() - began < CHANGES_S:
-        made += 1
-        entry = ConfigEntry("retention.ms", str(10**9 + made), incremental_operation=AlterConfigOpType.SET)
+    while asked < CHANGES and time.perf_counter() - began < CHANGES_S:
+        asked += 1
+        entry = ConfigEntry("retention.ms", str(10**9 + asked), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         try:
             running.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
@@ -220,12 +218,12 @@ def _changes(running: Hosts, topic: str, found: Mapping[str, float]) -> dict[str
     took_s = time.perf_counter() - began
     said = {
         "a change of a configuration: refused, for want of a controller": refused,
-        "a change of a configuration, one after another, ms": took_s * 1e3 / made,
+        "a change of a configuration, one after another, ms": took_s * 1e3 / asked,
     }
     for role, each in pids.items():
         rest_s = found[f"every broker follows the others: {role}s together, cores"] * took_s
         said[f"a change of a configuration: CPU of all {role}s, ms"] = (
-            (cpu_s(each) - before[role] - rest_s) * 1e3 / made
+            (cpu_s(each) - before[role] - rest_s) * 1e3 / asked
         )
     return said
 
