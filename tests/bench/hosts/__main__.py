@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.bench.hosts import cost, failover, loss, rest
 from tests.bench.machine import congestion_control, stolen_s
+from tests.chaos.network import Network, enter
 
 PARTS = ("cost", "rest", "loss", "failover")
 LOSS_BROKERS = 4
@@ -47,11 +48,16 @@ def main() -> int:
         "--by-exec", action="store_true", help="hosts at rest start their nodes by exec, as off loopback"
     )
     parser.add_argument(
+        "--namespaces", action="store_true", help="give each host at rest a network namespace, on a bridge; needs root"
+    )
+    parser.add_argument(
         "--others", type=int, nargs=2, default=failover.OTHERS, help="brokers of the hosts that stay in a fail-over"
     )
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.namespaces:
+        enter(sys.argv[1:], module="tests.bench.hosts")
     found: dict[str, Any] = {
         "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "congestion_control": congestion_control(),
@@ -77,7 +83,12 @@ def main() -> int:
                 "clients, network, memory bandwidth and disks are not in it."
             )
         if "rest" in options.only:
-            figures = rest.measure(options.hosts, options.brokers, by_exec=options.by_exec)
+            figures = rest.measure(
+                options.hosts,
+                options.brokers,
+                by_exec=options.by_exec,
+                network=Network() if options.namespaces else None,
+            )
             found["rest"] = figures
             missed += rest.missed(figures)
         if "loss" in options.only:

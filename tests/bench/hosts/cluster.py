@@ -34,6 +34,7 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.local_node import node_environment, server_command
 from barnabas_admin.local_ports import HOST, is_port_free
 from barnabas_wire.kafka.errors import ErrorCode
+from tests.chaos.network import Network, address_of
 
 BROKERS_MAX = 64
 KINDS = ("broker", "admin", "metrics", "controller")
@@ -50,13 +51,25 @@ SHARED = {
     "log.segment.delete.delay.ms": "500",
     "log.flush.on.acks": "page-cache",
 }
+REMOTE = {"admin.listeners.allow.remote": "true", "controller.listeners.allow.remote": "true"}
+"""Of the private network of this run."""
 
 
 class Host:
     """One host.properties and the process that runs it. Nodes: `brokers` brokers and a controller in a process of its own."""
 
-    def __init__(self, directory: Path, number: int, broker_ids: Sequence[int], properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        broker_ids: Sequence[int],
+        properties: Mapping[str, str],
+        *,
+        inside: Sequence[str] = (),
+    ) -> None:
+        """inside: what to put before its command so that it runs in a namespace of its own."""
         self.number = number
+        self._inside = inside
         self.broker_ids = broker_ids
         self.directory = directory
         self.config = directory / "host.properties"
@@ -77,7 +90,7 @@ class Host:
         self._began_s = time.monotonic()
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                server_command("host", "-c", str(self.config)),
+                [*self._inside, *server_command("host", "-c", str(self.config))],
                 env=node_environment() | dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -136,7 +149,8 @@ class Host:
 class Hosts:
     """A cluster of hosts, each with a controller and so many brokers as `sizes` says; use as a context manager."""
 
-    def __init__(self, sizes: Sequence[int], *, by_exec: bool = False) -> None:
+    def __init__(self, sizes: Sequence[int], *, by_exec: bool = False, network: Network | None = None) -> None:
+        """network: gives each host a namespace and an address of its own; all are on loopback without it."""
         self.directory = Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))  # sockets need a short path
         self.is_kept = False
         """Whether what the hosts have written stays at the end, for whoever is to look into it."""
@@ -145,9 +159,10 @@ class Hosts:
         voters = {
             number: base + KINDS.index("controller") * BROKERS_MAX + number for number in range(1, len(sizes) + 1)
         }
-        quorum = ",".join(f"{HOST}:{port}" for port in voters.values())
+        self._is_on_loopback = network is None
+        quorum = ",".join(f"{self._address(number)}:{port}" for number, port in voters.items())
         self._format_for = f"{random_uuid()}/" + ",".join(
-            f"{number}@{HOST}:{port}:{random_uuid()}" for number, port in voters.items()
+            f"{number}@{self._address(number)}:{port}:{random_uuid()}" for number, port in voters.items()
         )
         self._environment = {"BARNABAS_FORMAT_FOR": self._format_for}
         replicas = str(min(3, sum(sizes)))
@@ -156,25 +171,33 @@ class Hosts:
             so_far = len(self.broker_ids)
             ids = [BROKER_ID + so_far + place for place in range(brokers)]
             first = so_far + number  # admin and metrics of the controller lie before the brokers'
-            address = "0.0.0.0" if by_exec else HOST
+            address = self._address(number)
+            bound = "0.0.0.0" if by_exec else address
             properties = SHARED | {
                 "process.roles": "broker,controller",
                 "controller.node.id": str(number),
                 "node.id": str(ids[0]),
                 "brokers": str(brokers),
                 "broker.host": f"host-{number}",
-                "listeners": f"PLAINTEXT://{address}:{base + first},CONTROLLER://{HOST}:{port}",
-                "advertised.listeners": f"PLAINTEXT://{HOST}:{base + first},CONTROLLER://{HOST}:{port}",
+                "listeners": f"PLAINTEXT://{bound}:{base + first},CONTROLLER://{address}:{port}",
+                "advertised.listeners": f"PLAINTEXT://{address}:{base + first},CONTROLLER://{address}:{port}",
                 "controller.quorum.bootstrap.servers": quorum,
-                "admin.listeners": f"{HOST}:{base + BROKERS_MAX + first}",
-                "metrics.listeners": f"{HOST}:{base + 2 * BROKERS_MAX + first}",
+                "admin.listeners": f"{address}:{base + BROKERS_MAX + first}",
+                "metrics.listeners": f"{address}:{base + 2 * BROKERS_MAX + first}",
                 "log.dirs": str(self.directory / f"h{number}" / "d"),
                 "default.replication.factor": replicas,
                 "offsets.topic.replication.factor": replicas,
                 "min.insync.replicas": str(max(1, int(replicas) - 1)),
             }
-            self.hosts.append(Host(self.directory / f"h{number}", number, ids, properties))
-        self.bootstrap = ",".join(f"{HOST}:{self.kafka_port(host.broker_ids[0])}" for host in self.hosts)
+            inside: Sequence[str] = ()
+            if network is not None:
+                network.add(number)
+                inside = network.inside(number)
+                properties |= REMOTE | {"host.fork.allow.remote": str(not by_exec).lower()}
+            self.hosts.append(Host(self.directory / f"h{number}", number, ids, properties, inside=inside))
+        self.bootstrap = ",".join(
+            f"{self._address(host.number)}:{self.kafka_port(host.broker_ids[0])}" for host in self.hosts
+        )
         self.admin: AdminClient
         self._topics = 0
 
@@ -218,8 +241,16 @@ class Hosts:
     def admin_addresses(self) -> str:
         """The admin addresses of all controllers."""
         return ",".join(
-            f"{HOST}:{self._base + BROKERS_MAX + self._port_in_kind(host.broker_ids[0]) - 1}" for host in self.hosts
+            f"{self._address(host.number)}:{self._base + BROKERS_MAX + self._port_in_kind(host.broker_ids[0]) - 1}"
+            for host in self.hosts
         )
+
+    def address_of(self, broker_id: int) -> str:
+        """The address of a broker's host."""
+        return self._address(self.host_of(broker_id).number)
+
+    def _address(self, number: int) -> str:
+        return HOST if self._is_on_loopback else address_of(number)
 
     def kafka_port(self, broker_id: int) -> int:
         """The port of a broker's Kafka listener."""

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -22,8 +23,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from barnabas_broker.host.system_calls import memory_bytes
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.bench.hosts.cluster import CONTROLLER_LOST, HOST, TIMEOUT_S, Hosts
+from tests.bench.hosts.cluster import CONTROLLER_LOST, TIMEOUT_S, Hosts
 from tests.bench.machine import cpu_s
+from tests.chaos.network import Network
 
 SETTLE_S = 15.0
 REST_S = 20.0
@@ -50,7 +52,7 @@ def mesh(ids: list[int], hosts: int) -> list[list[int]]:
     ]
 
 
-def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
+def measure(hosts: int, brokers: int, *, by_exec: bool, network: Network | None = None) -> dict[str, float]:
     """Figures by name with unit."""
     found: dict[str, float] = {}
 
@@ -58,7 +60,7 @@ def measure(hosts: int, brokers: int, *, by_exec: bool) -> dict[str, float]:
         found[name] = value
         print(f"{name:76} {value:10.4g}   load {os.getloadavg()[0]:.0f}", flush=True)
 
-    with Hosts([brokers] * hosts, by_exec=by_exec) as running:
+    with Hosts([brokers] * hosts, by_exec=by_exec, network=network) as running:
         say(
             "hosts started together, with their format: the last in service after, s",
             max(h.start_s for h in running.hosts),
@@ -128,7 +130,11 @@ def _rest(running: Hosts) -> dict[str, float]:
 def _connections(running: Hosts) -> Counter[str]:
     """Established ones by what they were made to."""
     found: Counter[str] = Counter()
-    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+    tables = {  # of a namespace: a host's process sees what its nodes have
+        Path(f"/proc/{pid}/ns/net").readlink(): Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii")
+        for pid in running.pids("host")
+    }
+    for line in chain.from_iterable(table.splitlines()[1:] for table in tables.values()):
         words = line.split()
         if words[3] == ESTABLISHED:
             kind = running.kind_of_port(int(words[1].rpartition(":")[2], 16))
@@ -146,7 +152,9 @@ def _require_memory() -> None:
 def _propagation(running: Hosts) -> dict[str, float]:
     """How long it takes from a new topic's creation until every broker, asked in turn, names it."""
     connections = {
-        broker: BlockingConnection(HOST, running.kafka_port(broker), client_id="bench", timeout_s=TIMEOUT_S)
+        broker: BlockingConnection(
+            running.address_of(broker), running.kafka_port(broker), client_id="bench", timeout_s=TIMEOUT_S
+        )
         for broker in running.broker_ids
     }
     first_ms: list[float] = []
